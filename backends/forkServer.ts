@@ -45,7 +45,7 @@ const servers = new Map<string, Promise<ForkServer | undefined>>()
  * `startMs`. After it has ended, the next call starts another.
  */
 export function openForkServer(python: string): Promise<ForkServer | undefined> {
-  const waiting = setInterval(() => {}, startMs) // a start that nobody waits for does not keep this process alive
+  const waiting = setInterval(() => {}, startMs) // keeps this process alive while the caller waits
   return prepareForkServer(python).finally(() => clearInterval(waiting))
 }
 

@@ -1,6 +1,6 @@
 /**
- * Starts the process of a fork server: spawned, which imports torch, or forked from a fork server that several processes
- * share, which has imported it.
+ * Starts the process of a fork server: spawns one, which imports torch, or forks one from a fork server that several
+ * processes share and that has imported torch.
  *
  * in   an interpreter, a socket path, TROUPE_FORK_SERVER (socket of the shared fork server)     out  the process, ready
  * Invariant: either process ends when its stdin ends, so with this process, even after kill -9. A shared fork server of
@@ -16,11 +16,11 @@ import { policyDirectory, pythonEnvironment } from '../runtime/python'
 export interface ForkServerProcess {
   readonly pid: number
   readonly stdin: Writable
-  /** The lines of its stdout after the first, which said that it is ready. */
+  /** Lines of the process's stdout after the first one, which reports that the process is ready. */
   readonly lines: Interface
   /** Resolves when the process has ended. */
   readonly gone: Promise<void>
-  /** Says whether the process keeps this one alive. */
+  /** Decides if this process stays alive while the fork server lives. */
   keepAlive(isNeeded: boolean): void
 }
 
@@ -46,7 +46,7 @@ interface Starting extends Omit<ForkServerProcess, 'pid'> {
 export async function startForkServerProcess(python: string, path: string): Promise<ForkServerProcess | undefined> {
   const shared = process.env.TROUPE_FORK_SERVER
   if (shared) {
-    const forked = await forkedFrom(shared, path).catch(() => undefined) // a shared server that is gone is not needed
+    const forked = await forkedFrom(shared, path).catch(() => undefined) // else a process is spawned
     const ready = forked && (await readyLine(forked))
     if (forked && ready && isUsable(ready, python)) return { ...forked, pid: ready.pid }
     forked?.kill()

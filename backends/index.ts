@@ -1,6 +1,6 @@
 /**
- * The public surface of what generates and trains (`troupe/backends`): engines, renderer, trainer. Each process's
- * client (gRPC) is loaded at its first use, so that importing one backend does not load the others.
+ * Public surface of the backends (`troupe/backends`): engines, renderer, trainer. Each process's client (gRPC) is
+ * loaded at its first use, so that importing one backend does not load the others.
  */
 import type { LocalEngine, LocalEngineOptions } from './engines/local/local'
 import type { startRenderer as StartRenderer } from './renderer/rendererProcess'

@@ -123,12 +123,12 @@ const closedError = (method: string, error: Error, boundary: Boundary): TroupeEr
     cause: error,
   })
 
-/** True if the call ended with its connection: nobody cancels a call but the other side, when it ends. */
+/** True if the call ended with its connection. CANCELLED: the other side ended, or this side closed the stream. */
 const isBroken = ({ code }: grpc.ServiceError) => code === grpc.status.UNAVAILABLE || code === grpc.status.CANCELLED
 
 /**
- * The error of a call that gRPC ended with `error`. A process that died gives its reason on stderr, which arrives a
- * moment after the connection breaks: that reason is waited for.
+ * Returns the error of a call that gRPC ended with `error`. If the connection broke, waits up to 500 ms for `lost`: a
+ * process that died gives its reason on stderr, which arrives a moment later.
  */
 export async function failureOf(
   error: grpc.ServiceError,
@@ -161,7 +161,7 @@ function errorOf(error: grpc.ServiceError, method: string, boundary: Boundary): 
       boundary,
       retriable: false,
       message: `${method}: the Python process does not know this call: its code is of another version of Troupe`,
-      hint: 'in a checkout `npm run setup`, which generates the code of policy.proto again; else `npx troupe setup`',
+      hint: 'run `npx troupe setup`; in a checkout run `npm run setup`, which generates the code of policy.proto again',
       cause: error,
     })
   return new TroupeError(named?.[1] ?? `${boundary}.${fallback}`, {

@@ -1,6 +1,6 @@
 /**
- * `troupe bench [NAMES]`: runs the named benchmarks, or all of them, one after the other, and prints each figure beside
- * its budget. Exit code 1 when a figure misses its budget or a benchmark fails. An installed package has no benchmarks.
+ * `troupe bench [NAMES]`: runs the named benchmarks, or all, one after the other, and prints each measured value beside
+ * its budget. Exit code 1 when a value misses its budget or a benchmark fails. An installed package has no benchmarks.
  */
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
@@ -36,7 +36,7 @@ export function registerBench(program: Command): void {
           code = Math.max(code, printReport(report, options.json === true))
         } catch (error) {
           if (chosen.length === 1) throw error
-          // The benchmarks after it still run.
+          // The remaining benchmarks still run.
           console.error(`benchmark ${name} failed`)
           reportError(error)
           code = 1

@@ -38,7 +38,7 @@ export function registerDashboard(program: Command): void {
   const command = program
     .command('dashboard')
     .description('serve a page over the runs of a bus: live, finished or crashed')
-    .option('--run <id>', 'show this run alone (default: every run of the bus)')
+    .option('--run <id>', 'show only this run (default: every run of the bus)')
     .option('--open', 'open the page in a browser')
     .option('--allow-actions', 'let the page fork, score again, compare, pause, drain, abort and resume runs')
     .option(

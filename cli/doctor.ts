@@ -147,7 +147,7 @@ async function importTime(sandbox: Sandbox): Promise<string> {
   return `import numpy, sympy in Python ${python}: ${ms.toFixed(0)} ms the first time, then ${cpuMs.toFixed(1)} ms of CPU${lacks}`
 }
 
-/** Which drivers of environments can run here, and whether their commands get the filter of system calls. */
+/** Says which drivers of environments can run here, and whether their commands get the filter of system calls. */
 function environmentsSay(): string {
   const says = (missing: string | undefined) => (missing === undefined ? 'works' : missing)
   const drivers = `local: ${says(machineMissing())}; oci: ${says(ociMissing())}`
@@ -189,7 +189,7 @@ function withoutTorch(): string | undefined {
     torchPythonPath()
     return undefined
   } catch (thrown) {
-    return `${asError(thrown).message}; what runs no model works (${setUpHint} adds torch)`
+    return `${asError(thrown).message}; everything that runs no model works (${setUpHint} adds torch)`
   }
 }
 

@@ -68,7 +68,7 @@ export function commandLine(argv: readonly string[]): Command {
 
 export async function main(argv: readonly string[]): Promise<number> {
   const program = commandLine(argv)
-  // A command that handles SIGTERM watches for this itself; any other ends as by the signal.
+  // A command that handles SIGTERM watches for the end of npx itself; any other command is sent SIGTERM here.
   onNpxEnd(() => process.listenerCount('SIGTERM') === 0 && process.kill(process.pid, 'SIGTERM'))
   try {
     process.exitCode = 0

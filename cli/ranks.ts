@@ -65,7 +65,10 @@ async function runRanks(config: RecipeConfig, options: RanksOptions): Promise<nu
     )
   refuseWithoutRendezvous(config)
   if (modelDirectory === undefined)
-    throw invalid('the recipe begins with random weights, which the learner makes', 'name their directory with --model')
+    throw invalid(
+      'the model directory is not known: the recipe begins with random weights, which the learner makes',
+      'name the directory that the learner wrote: --model DIR',
+    )
   const own = train.ranks / train.nodes
   const what = `ranks ${node * own} to ${(node + 1) * own - 1} of ${train.ranks}`
   const say = (text: string) => process.stderr.write(`${what}: ${text}\n`)

@@ -90,8 +90,8 @@ const uncached = []
 const headOf = (digest, code) => `${digest} ${crc32(code)}\n`
 
 /**
- * Returns the script with V8's cached code. If the cache has no code of this digest, the process writes it when it
- * exits; it then includes all functions that have run.
+ * Returns the script with V8's cached code. If the cache has no code of this digest, the process writes the code when
+ * the process exits, so that it includes all functions that have run.
  */
 function scriptOf(text, file, digest, place) {
   const kept = read(`${place}.code`)

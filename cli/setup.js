@@ -2,11 +2,11 @@
 /**
  * Set-up: npm packages, a Python venv with torch and with what sandboxed programs import, the code generated from
  * policy.proto, the bundle of the dashboard's page, compiled TypeScript, and the sandbox's C shim; or, with a part's
- * flag (--kafka, --vllm, …), that part alone. An installed package needs only the venv and the shim.
+ * flag (--kafka, --vllm, …), only that part. An installed package needs only the venv and the shim.
  *
  * in   package-lock.json, policy/requirements*.txt, policy.proto
  * out  node_modules, .venv, troupe_policy/generated, the page's bundle, the shim; logs and caches in .cache
- * It runs before any package is installed, so it uses Node alone. What Node needs and what Python needs are installed
+ * It runs before any package is installed, so it uses only Node. What Node needs and what Python needs are installed
  * at the same time. Every step but the shim, the page and the sources leaves a stamp with the digest of its inputs, and
  * is skipped while the digest is the same. An interrupted step leaves no new stamp and is done again.
  */

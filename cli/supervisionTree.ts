@@ -27,7 +27,7 @@ export async function printTree({ tree: run, json, ...where }: TreeOptions): Pro
         boundary: 'cli',
         retriable: false,
         message: `the log of run '${recorded.run}' holds no record of a supervision tree`,
-        hint: 'imported runs, chats, gateways of their own and runs of older versions have none; `troupe replay verify` checks their logs',
+        hint: 'imported runs, chats, separate gateways (`troupe gateway`) and runs of older versions have none; `troupe replay verify` checks their logs',
       })
     }
     const paint = painter(process.stdout)

@@ -64,11 +64,12 @@ const track = (run: string, { to, follow, untilStdinEnds = false, ...where }: Tr
       signals.release()
     }
 
-    /** Both functions return the text of the last line. */
+    /** Sends the traces. Returns the text of the command's last line. */
     async function traces({ url, content }: TracesAddress): Promise<string> {
       const { spans, finished } = await exportTraces(recorded, { ...options, url, content })
       return `${finished?.outcome ?? 'not over'}, ${spans} spans`
     }
+    /** Sends the points. Returns the text of the command's last line. */
     async function points(of: PointTracker): Promise<string> {
       const tracker = await openTracker(of, recorded.run)
       try {

@@ -51,8 +51,8 @@ export const defineRecipe = (recipe: Recipe): Recipe => recipe
 
 /**
  * A recipe that names only its differences from another: a recipe's name, or a file relative to this one. `config` is
- * merged into the base's, object by object, as in YAML, and files in it lie relative to this file; every other part
- * replaces the base's.
+ * merged into the base's, object by object, as in YAML, and its paths are relative to this file; every other field of
+ * the recipe replaces the base's.
  */
 export interface ExtendingRecipe extends Partial<Omit<Recipe, 'config'>> {
   readonly extends: string

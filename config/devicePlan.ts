@@ -4,8 +4,9 @@
  * in   a recipe, the number of GPUs that the process sees, the engines and trainer ranks that the process starts
  * out  GPU indices of each engine and of the trainer
  * Invariant: pure; the same recipe and numbers give the same plan. A `hardware.plan` that needs more GPUs than the host
- * has is refused. Without a plan, engines and trainer share the GPUs if the host has too few for both; it then refuses
- * only more ranks than GPUs, and an engine that spans more GPUs than the host has. On a host without GPUs they get none.
+ * has is refused. Without a plan, engines and trainer share the GPUs if the host has too few for both; a recipe is then
+ * refused only if it has more ranks than the host has GPUs, or an engine that spans more. On a host without GPUs they
+ * get none.
  */
 import { TroupeError } from '../runtime/errors'
 import type { RecipeConfig } from './schema'

@@ -27,7 +27,7 @@ export function fileEngineOverrides(addresses: readonly string[]): readonly stri
   const [text, ...others] = addresses as readonly [string, ...string[]]
   if (others.length > 0) {
     throw bad(
-      `${kind} engines have one address for all; found ${addresses.length} addresses`,
+      `expected one address for all ${kind} engines, found ${addresses.length} addresses`,
       '--set engine.count=N sets the number of engines',
     )
   }

@@ -1,5 +1,5 @@
 /**
- * Adds to a recipe that an older version recorded the fields that later versions have and that version did not.
+ * Completes a recipe that an older version of Troupe recorded: adds the fields that only later versions have.
  *
  * in   the recipe of `run.started`
  * out  the same recipe; new fields whose default differs from what older versions did get the older versions' values

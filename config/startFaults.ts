@@ -18,7 +18,7 @@ export function refuseWithoutRendezvous({ name, train: { nodes, rendezvous } }: 
   throw new TroupeError('config.invalid', {
     boundary: 'config',
     retriable: false,
-    message: `recipe ${name}: train.rendezvous: missing, with train.nodes ${nodes}: the trainer's ranks on ${nodes} hosts have no address at which to meet`,
+    message: `recipe ${name}: train.rendezvous is missing although train.nodes is ${nodes}: the trainer's ranks on ${nodes} hosts have no address at which to meet`,
     hint: "give an address of the learner's host: --set train.rendezvous=HOST:29400",
   })
 }
@@ -39,7 +39,7 @@ export function startFaults({ rollout, train, hardware }: RecipeConfig): readonl
   if (maxStaleness > 0 && hardware?.plan?.kind === 'colocated')
     faults.push([
       'rollout.maxStaleness',
-      `${maxStaleness} asks for rollouts of the next steps beside a step, but with hardware.plan colocated the engines sleep during the step. Set rollout.maxStaleness to 0, or give the trainer GPUs of its own: --set 'hardware.plan={kind: split}'`,
+      `${maxStaleness} asks for rollouts of later steps while a step is trained, but with hardware.plan colocated the engines sleep during the step. Set rollout.maxStaleness to 0, or give the trainer GPUs of its own: --set 'hardware.plan={kind: split}'`,
     ])
   const masksTokens = correction?.kind === 'masked' || correction?.kind === 'icepop'
   if (lossDefaults[train.loss].objective === 'gspo' && masksTokens)

@@ -11,8 +11,9 @@ export interface TextTool {
 
 /**
  * Makes a tool from a function. Its name is the function's, unless `name` says otherwise. `parameters`: a zod object,
- * or its fields; their `.describe()` is what the model reads. The function gets arguments that fit, and returns the
- * text that the model reads, or JSON; what it throws becomes an error of the call, which the model reads too.
+ * or its fields; their `.describe()` is what the model reads. The function gets arguments that fit `parameters`, and
+ * returns the text that the model reads, or JSON; what it throws becomes an error of the call, which the model reads
+ * too.
  * @throws TypeError if the function has no name and `name` is missing
  */
 export function textTool<Fields extends z.ZodRawShape>(

@@ -52,8 +52,8 @@ export function refuseUnfit(config: RecipeConfig): void {
 export const unfitHint = '`troupe train RECIPE --dry-run --estimate-only` prints all sums and durations'
 
 /**
- * True if the GPUs of the recipe's `hardware` hold its engines and its trainer. False if either is on a CPU, as local
- * engines in a colocated plan are: on GPUs that plan is refused (devicePlan.ts).
+ * True if the GPUs of the recipe's `hardware` hold its engines and its trainer. False if either is on a CPU. Local
+ * engines in a colocated plan count as on a CPU, since devicePlan.ts refuses that plan on GPUs.
  */
 function isCounted(config: RecipeConfig): boolean {
   const { engine, train, hardware } = config

@@ -40,7 +40,7 @@ export interface StepPoint {
   readonly version: number | null
   readonly rollouts: number
   readonly seconds: number | null
-  /** Figures by name: of the rollouts, of the optimizer update and of the curriculum (`step.tallied`). */
+  /** Measures by name: of the rollouts, of the optimizer update and of the curriculum (`step.tallied`). */
   readonly values: Readonly<Record<string, number | null>>
 }
 
@@ -59,8 +59,9 @@ export interface AlarmLine {
   readonly place: PlaceText
   /** Last step that was over when the alarm was raised; 0 before the first. */
   readonly step: number
-  /** `link`: view of the page that shows the cause, with its query. `command`: terminal command that shows it too. */
+  /** View of the page that shows the alarm's cause, with its query. */
   readonly link: string
+  /** Terminal command that shows the alarm's cause. */
   readonly command: string
 }
 
@@ -100,7 +101,7 @@ export interface Overview {
   readonly marks: readonly Mark[]
   /** Records that could not be read, at most 20. */
   readonly faults: readonly string[]
-  /** Cursor from which a stream continues this state; the id of a stream's event has the same form. */
+  /** Cursor at which a stream of facts that continues this state starts; ids of stream events have the same form. */
   readonly cursor: string
   readonly command: string
   readonly commands: readonly OfferedCommand[]
@@ -133,7 +134,7 @@ export interface Paged<T> {
   readonly command: string
 }
 
-/** A group in a list: one with a member that matches the list's filter. Its figures count all of its members. */
+/** A group in a list: at least one member matches the list's filter. All counts except `matching` cover all members. */
 export interface GroupLine {
   readonly group: string
   readonly step: number
@@ -228,21 +229,21 @@ export type Part =
       readonly at: number
     }
 
-  /** Call that an agent, a program of its own, made through the gateway. */
+  /** Call that an agent (a program of its own) made through the gateway. */
   | {
       readonly kind: 'captured'
       readonly call: number
       readonly attempt: number
-      /** Call that this one continues; null if it begins anew. */
+      /** Call that this one continues; null if this one begins a new context. */
       readonly parent: number | null
-      /** 0 for a call that begins anew. The first call that continues one has its depth, each further one 1 more. */
+      /** 0 without a parent. The first call that continues a parent has the parent's depth, each further one 1 more. */
       readonly depth: number
       readonly label: string
       /** Reason of the branch; empty if the call simply continues. */
       readonly branch: string
       readonly dialect: string
       readonly model: string
-      /** Messages that the call added. */
+      /** Messages of the call's request that its parent and the parent's answer do not contain. */
       readonly messages: readonly { readonly role: string; readonly content: ShownText }[]
       readonly tokens: number
       readonly contextTokens: number
@@ -345,7 +346,7 @@ export interface Lane {
   readonly selection: string | null
   /** Pieces in the order of their starts. Those of a captured session's calls overlap if its agent calls in parallel. */
   readonly pieces: readonly LanePiece[]
-  /** Time at which the last piece ends; that of the request if there is none. */
+  /** Time at which the last piece ends; without pieces, the time at which the rollout was requested. */
   readonly endsAt: number
 }
 
@@ -398,7 +399,7 @@ export interface Cluster {
     readonly oldest: number
     readonly next: number
     readonly lastAt: number | null
-    /** Records after the offset that the topic's consumer group has committed; null: none is committed there. */
+    /** Number of records after the offset that the topic's consumer group has committed; null: none is committed. */
     readonly lag: number | null
   }[]
   readonly trees: readonly {
@@ -414,7 +415,7 @@ export interface Cluster {
 
 /** Explanation of what a run, group or trajectory waits for, as `troupe why` prints it. */
 export interface WhyReport {
-  /** Standing of the run's process: running, finished, stopped, crashed or unknown. */
+  /** State of the run's process: running, finished, stopped, crashed or unknown. */
   readonly standing: string
   readonly outcome: string
   readonly waits: readonly WaitLine[]
@@ -427,10 +428,11 @@ export interface WaitLine {
   readonly id: string
   readonly for: string
   readonly since: number
-  /** Number of waits for the same thing on the same part; this is the oldest. */
+  /** Number of waits for the same thing with the same `owes`; this one is the oldest of them. */
   readonly count: number
-  /** The part that owes the answer, and its state. */
+  /** Name of what owes the answer, such as an actor, an engine, a process or a person. */
   readonly owes: string
+  /** State of the actor, engine, process or person that owes the answer. */
   readonly state: string
   readonly chain: readonly {
     readonly name: string

@@ -40,16 +40,17 @@ export interface ActionLine {
   readonly action: ActionName
   readonly command: string
   readonly state: 'running' | 'done' | 'failed'
-  /** null while it runs, if a signal ended it, and if it could not be started. */
+  /** null while the command runs, if a signal ended it, and if it could not be started. */
   readonly exitCode: number | null
   readonly startedAt: number
   readonly endedAt: number | null
-  /** The newest part of what the command printed; `dropped`: characters before it that are no longer kept. */
+  /** End of the command's output. */
   readonly output: ShownText
+  /** Number of characters of the command's output before `output`, which are no longer kept. */
   readonly dropped: number
   /**
-   * Run that the action has created or resumes; the page links to it if it is another run. null for other actions, and
-   * until the run exists.
+   * Run that the action has created or resumes; the page links to it if it is not the shown run. null for other
+   * actions, and until the run exists.
    */
   readonly opens: string | null
 }
@@ -57,6 +58,6 @@ export interface ActionLine {
 export interface Actions {
   /** False unless the server was started with --allow-actions. */
   readonly allowed: boolean
-  /** The run's latest actions since the server started, at most 20, newest first. */
+  /** The run's latest 20 actions since the server started, and older ones that still run; newest first. */
   readonly actions: readonly ActionLine[]
 }

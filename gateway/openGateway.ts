@@ -2,8 +2,8 @@
  * Opens a gateway over a run's log: recovers its sessions, starts its engines, and listens.
  *
  * in   a journal, engines, a renderer, the recipe's sampling and limits        out  a server; facts
- * Invariant: a gateway that starts again over the same log has the sessions of the one before; calls that had no answer
- * are asked again when their client repeats them.
+ * Invariant: a gateway that starts again over the same log has the sessions of the earlier one; a call without an
+ * answer is generated again when its client repeats the request.
  */
 
 import { tokenText } from '../backends/renderer/tokenText'
@@ -27,7 +27,7 @@ export interface GatewayOptions {
   readonly log: Pick<Log, 'warn'>
   readonly host: string
   readonly port: number
-  /** Key that opens sessions. Required off loopback; without it every client on this machine may. */
+  /** Key that opens sessions. Required off loopback; without it every client on this machine may open them. */
   readonly key?: string
   readonly seed: number
   readonly limits: RolloutRequested['limits']
@@ -37,7 +37,7 @@ export interface GatewayOptions {
   readonly model?: string
   readonly strictModel?: boolean
   readonly strippedThinking?: 'branch' | 'restore'
-  /** Time after which a session expires: its calls are refused then. The request to open a session may give another. */
+  /** Time in ms after which a session expires: its calls are then refused. The request to open it may set another. */
   readonly ttlMs?: number
   readonly callTimeoutMs?: number
   readonly maxBodyBytes?: number

@@ -10,7 +10,7 @@
  *
  * The functions are generated code, one pair for each shape, so that V8 knows the layout of each field that they load.
  * A check that loops over the shape took 20 to 70 % of the time of unpacking; the generated check takes 2 to 7 %,
- * without the copies of arrays. The code is generated from shapes alone, never from data. docs/decisions.md has the
+ * without the copies of arrays. The code is generated only from shapes, never from data. docs/decisions.md has the
  * libraries tried instead.
  */
 import { MessageError } from './messageError'

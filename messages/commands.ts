@@ -73,8 +73,8 @@ export interface EvictTrajectory {
 }
 
 /**
- * Coordinator → dispatcher (`tool-calls`): run one tool call. In a run without a dispatcher, its only executor reads
- * the command itself.
+ * Coordinator → dispatcher (`tool-calls`): run one tool call. In a run without a dispatcher, executors (`toolExecutor`)
+ * read the command themselves.
  */
 export interface ExecuteTool {
   readonly type: 'tool.execute'
@@ -95,7 +95,10 @@ export interface ExecuteTool {
   readonly environment?: EnvironmentAt
 }
 
-/** Coordinator → dispatcher (`tool-calls`): the trajectory ended; drop its calls that no executor has been assigned. */
+/**
+ * Coordinator → dispatcher (`tool-calls`): the trajectory ended; drop those of its calls that are assigned to no
+ * executor.
+ */
 export interface CancelTools {
   readonly type: 'tool.cancel'
   readonly trajectory: TrajectoryId
@@ -115,8 +118,8 @@ export interface AssignTools {
 }
 
 /**
- * Tool executor → dispatcher (`tool-calls`), at least one a second: the executor's slots. The message also renews the
- * lease of each call in `held`.
+ * Tool executor → dispatcher (`tool-calls`), by default once a second: the executor's slots. The message also renews
+ * the lease of each call in `held`.
  */
 export interface OfferSlots {
   readonly type: 'executor.slots'
@@ -143,13 +146,13 @@ export interface SandboxOffer extends ToolEnvironment {
   readonly level: 'full' | 'degraded' | 'none'
 }
 
-/** Tool executor → dispatcher (`tool-calls`): these calls have been answered, and their slots are free. */
+/** Tool executor → dispatcher (`tool-calls`): these calls have ended, answered or aborted, and their slots are free. */
 export interface EndTools {
   readonly type: 'tools.ended'
   readonly executor: ExecutorId
   readonly incarnation: string
   readonly slots: number
-  /** Keys of the answered tool calls, `group/member#turn#call#attempt`. */
+  /** Keys of the ended tool calls, `group/member#turn#call#attempt`. */
   readonly calls: readonly string[]
 }
 
@@ -211,7 +214,7 @@ export interface ControlRun {
   readonly reason: string
 }
 
-/** Inference → readers of telemetry (`telemetry`), one a second for each engine: its load, and its totals so far. */
+/** Inference → readers of telemetry (`telemetry`), once a second for each engine: its load, and its totals so far. */
 export interface EngineStatus {
   readonly type: 'engine.status'
   readonly at: number
@@ -223,20 +226,27 @@ export interface EngineStatus {
   readonly referencedTokens: number
   /** KV tokens that are kept only for a later turn, and may be evicted; 0 from an engine that does not report them. */
   readonly cachedTokens: number
-  /** Numbers of requests that run, and that wait, on the engine. */
+  /** Number of requests that run on the engine. */
   readonly running: number
+  /** Number of requests that wait on the engine. */
   readonly waiting: number
   /**
    * Tokens sampled since the engine's start; on an SGLang or OpenAI-compatible server, those that this process
    * requested since it connected. `prefilledTokens` and `preemptions` are totals over the same time.
    */
   readonly generatedTokens: number
+  /** Context tokens that were computed, not found in the KV cache; all context tokens if an engine reports no cache. */
   readonly prefilledTokens: number
+  /**
+   * Number of times that the engine dropped the KV of a running request, to compute it again later; 0 if the engine
+   * does not report it.
+   */
   readonly preemptions: number
   /** Milliseconds during which at least one request ran; on a server, only requests of this process count. */
   readonly busyMs: number
-  /** CPU time of a local engine's process, ms, and its peak memory, bytes; 0 from any other engine. */
+  /** CPU time of a local engine's process, ms; 0 from any other engine. */
   readonly cpuMs: number
+  /** Peak memory of a local engine's process, bytes; 0 from any other engine. */
   readonly maxRssBytes: number
 }
 
@@ -272,8 +282,8 @@ export interface ActorStatus {
    */
   readonly kind: string
   /**
-   * State of the actor. given-up: the actor ended because its restarts were used up, or with an error that a restart
-   * cannot mend. resting: the same, but it is started again later; its siblings do its work meanwhile.
+   * State of the actor. given-up: the actor ended because its restarts were used up, or with an error that no restart
+   * can help. resting: the same, but the actor is started again later; its siblings do its work meanwhile.
    */
   readonly state: 'starting' | 'up' | 'restarting' | 'resting' | 'given-up' | 'stopped'
   /** Number of restarts of the actor since the tree began. */

@@ -1,4 +1,4 @@
-/** Separates facts from commands: actors rebuild their state from facts alone. */
+/** Separates facts from commands: actors rebuild their state only from facts. */
 import type { Fact } from './facts'
 import { commandShapes } from './shapes/command'
 import type { Message } from './topics'

@@ -1,5 +1,5 @@
 /**
- * Tells from a record's headers alone whether a newer version of Troupe wrote it: its type is unknown here, or its
+ * Tells from a record's headers whether a newer version of Troupe wrote the record: its type is unknown here, or its
  * schema version is above the one that this code has.
  */
 import { shapes } from './shapes'
@@ -13,5 +13,7 @@ export function newerThanKnown(headers: Readonly<Record<string, string>>): strin
   if (type === undefined) return undefined
   const known = Object.hasOwn(shapes, type) ? shapes[type as keyof typeof shapes].version : undefined
   if (known === undefined) return `its type '${type}' is unknown`
-  return Number(version) > known ? `${type} has the schema version ${version}, known is ${known}` : undefined
+  return Number(version) > known
+    ? `${type} has the schema version ${version}; this version of Troupe reads schema versions up to ${known}`
+    : undefined
 }

@@ -4,7 +4,7 @@
  * in   a TypeScript interface, as a type parameter
  * out  the type of the only table that the compiler accepts for it
  * Invariant: interface and table cannot drift apart. A field, a literal of a union or a `null` that only one of the two
- * has fails to compile. The table alone says which numbers are integers.
+ * has fails to compile. Only the table says which numbers are integers.
  */
 type Scalar = 'string' | 'number' | 'int' | 'boolean' | 'i32' | 'f32'
 

@@ -1,5 +1,5 @@
 /**
- * Public exports of `troupe/replay`: questions to the log of a run, as functions that return data.
+ * Public exports of `troupe/replay`: functions that answer questions about the log of a run, and return data.
  *
  * `openLog` opens a log for reading; the functions that read a run take the opened log. Reading never changes a run,
  * and a live run can be read. `forkTrajectory` and `importRun` write new runs. `troupe replay` prints the results of

@@ -4,15 +4,15 @@
  * answered.
  *
  * in   requests whose answer is awaited, checked often      out  how long each has been awaited, ms
- * Invariant: the clock never runs backwards. At the first `waited` call for a request, its wait is the wall-clock time
- * since its fact: all of it while the clock has ticked once (a replay ticks once, and so applies a deadline as the log
- * has it), and at most `longestNapMs` after later ticks.
+ * Invariant: the clock never runs backwards. The first `waited` call for a request sets its wait to the wall-clock time
+ * since its fact: to all of that time if the clock has ticked only once (a replay ticks once, so it applies a deadline
+ * as the log has it), else to at most `longestNapMs`.
  */
 import type { Effects } from '../runtime/effects'
 
 /**
- * Default of `longestNapMs`: the most that a gap between two ticks counts, ms. Owners tick every 250 ms, so a longer
- * gap means that the process was suspended.
+ * Default of `longestNapMs`: the most that a gap between two ticks counts, ms. The actors that use this default tick
+ * every 250 ms, so a longer gap means that the process was suspended.
  */
 const usualNapMs = 5000
 
@@ -47,7 +47,7 @@ export class ActiveClock {
     return this.now - since
   }
 
-  /** Restarts the wait for the request `one` at 0. */
+  /** Sets the wait for the request `one` back to 0 ms; it counts from now on. */
   restart(one: object): void {
     this.since.set(one, this.now)
   }

@@ -96,9 +96,9 @@ export interface Embedded {
 }
 
 /**
- * Opens the embedding. @throws TroupeError those of `openBus`, of the blob store and of the disk; config.no_blobs,
- * config.topic_unknown, config.topics_collide; bus.topic_mismatch when an existing topic has another number of
- * partitions than `partitions`, or several although it must have one
+ * Opens the embedding. @throws TroupeError the errors of `openBus` and of the blob store; bus.disk_full once `stop` is
+ * aborted; config.no_blobs, config.topic_unknown, config.topics_collide; bus.topic_mismatch when an existing topic has
+ * another number of partitions than `partitions`, or several although it must have one
  */
 export async function openTroupe(options: EmbedOptions): Promise<Embedded> {
   const run = runId(options.run)

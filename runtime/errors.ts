@@ -22,7 +22,7 @@ export type Boundary =
 
 export interface ErrorDetails {
   readonly boundary: Boundary
-  /** True if the same call may succeed later with nothing changed. */
+  /** True if the same call, unchanged, may succeed later. */
   readonly retriable: boolean
   readonly message: string
   /** Advice on what a person can do next. */
@@ -57,7 +57,7 @@ export const endedHow = (code: number | null, signal: NodeJS.Signals | null): st
   signal === null ? `ended with exit code ${code}` : `was ended by ${signal}`
 
 /**
- * Says why a request failed: undici says "fetch failed" and keeps the reason in `cause`, sometimes as its code alone.
+ * Says why a request failed: undici says only "fetch failed" and puts the reason into `cause`, sometimes only a code.
  */
 export function failedRequest(thrown: unknown): string {
   const { message, cause } = asError(thrown)

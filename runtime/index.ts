@@ -1,6 +1,6 @@
 /**
  * Public exports of `troupe/runtime`: bus, journal, host, actors, effects.
- * Heavy packages (lmdb, nact, pino, prom-client) load at their first use, so that each part costs only its own.
+ * Heavy packages (lmdb, nact, pino, prom-client) load at their first use, so that a program loads only those it uses.
  */
 export { defaultRestartPolicy, type RestartPolicy } from './actor/restartPolicy'
 export * from './actor/system'

@@ -1,6 +1,6 @@
 /**
  * Kills a process that leads its own process group (`detached`), with everything in that group; without such a group,
- * the process alone.
+ * only the process.
  */
 import type { ChildProcess } from 'node:child_process'
 

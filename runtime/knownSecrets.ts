@@ -64,6 +64,6 @@ export function redactError(error: Error): Error {
     if (stack !== undefined && stack !== error.stack) error.stack = stack
     return error
   } catch {
-    return new Error(redactSecrets(error.message)) // a frozen error, or a getter
+    return new Error(redactSecrets(error.message)) // the error is frozen, or its message is a getter
   }
 }

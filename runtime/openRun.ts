@@ -54,8 +54,8 @@ export async function openNewRun(address: string, name: string, given?: string):
 }
 
 /**
- * Checks a new run's name before the bus is opened. Of existing runs it sees those of an lmdb address only. @throws
- * TroupeError run.bad_name, run.exists
+ * Checks a new run's name before the bus is opened. It finds existing runs only for an lmdb address.
+ * @throws TroupeError run.bad_name, run.exists
  */
 export function checkNewRun(address: string, name: string): void {
   runNamed(name)

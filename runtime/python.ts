@@ -44,7 +44,7 @@ export function pythonPath(env: NodeJS.ProcessEnv = process.env): string {
   throw new TroupeError('process.no_python', {
     boundary: 'process',
     retriable: false,
-    message: `no Python of a set-up: looked in ${tried.join(', ')}`,
+    message: `no Python interpreter made by troupe setup was found: looked in ${tried.join(', ')}`,
     hint: isCheckout() ? 'npm run setup' : 'npx troupe setup',
   })
 }
@@ -224,7 +224,7 @@ export function failedHow(thrown: unknown, timeoutMs: number): string {
   const isLate = code === 'ETIMEDOUT' || (killed === true && typeof code !== 'string')
   if (isLate) return `it did not end within ${timeoutMs} ms`
   if (typeof code === 'string') return message
-  // Another error than one of the program, such as output that cannot be parsed.
+  // The error is not the program's own: for instance, its output cannot be parsed.
   if (typeof code !== 'number' && typeof status !== 'number' && !signal) return message
   const said = String(stderr ?? '').trim()
   const how = `it ${endedHow(status ?? (code as number | null | undefined) ?? null, signal ?? null)}`

@@ -24,7 +24,7 @@ export type SandboxErrorCode =
   | 'judge.no_math'
 
 export interface SandboxErrorDetails {
-  /** true: the same call may succeed later with nothing changed. */
+  /** true: the same call, unchanged, may succeed later. */
   readonly retriable: boolean
   readonly message: string
   readonly hint?: string

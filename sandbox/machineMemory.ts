@@ -11,7 +11,7 @@ import { totalmem } from 'node:os'
 import { join } from 'node:path'
 
 export interface MachineMemory {
-  /** Memory of the machine, or the lowest limit of the cgroups above this process, in bytes. */
+  /** Memory of the machine, or the lowest limit of this process's cgroups if that is lower, in bytes. */
   readonly totalBytes: number
   /** Free memory in bytes: the least of what the machine and each of the cgroups have left. */
   availableBytes(): number

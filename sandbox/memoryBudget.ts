@@ -1,6 +1,6 @@
 /**
  * Admits calls by memory: a call begins only if the memory reserved for all running calls together fits the machine or
- * its cgroup. Reserved is the memory limit that the request names, or 128 MiB if it names none.
+ * its cgroup. A call's reserved memory is the memory limit that its request names, or 128 MiB if it names none.
  *
  * in   the reserved memory of a call that is about to begin, or that has ended
  * out  true if the call may begin now; a notice to waiting sandboxes when a call has ended; true if the kernel killed a

@@ -33,8 +33,9 @@ const CHECK_MS = 30_000
 const LANES_A_ZYGOTE = 60
 const SESSION_MEMORY_MB = 1024
 const MEMORY_WAIT_MS = 600_000
-/** Limits of a child: open descriptors, and threads if it may start no processes. */
+/** Upper bound on a child's open descriptors. */
 const OPEN_FILES = 64
+/** Upper bound on the threads of a child that may start no processes. */
 const THREADS = 64
 const TMP_MB = 16
 /** Size of /tmp in MiB for calls that may start processes: larger, since a compiler needs room. */

@@ -71,7 +71,10 @@ export interface SandboxOptions {
    * true: zygotes run their serve loop in Python, as on a machine without a C compiler: slower, and without sessions.
    */
   readonly noShim?: boolean
-  /** true: no isolation at all, as a baseline for benches. Never use it for code that is not your own. */
+  /**
+   * true: zygotes without isolation and without resource limits, to measure what these cost. Never use it for code that
+   * is not your own.
+   */
   readonly bare?: boolean
 }
 

@@ -1,5 +1,5 @@
 /**
- * Recognises errors of the operating system that say that a disk is full, or that a file has its largest size.
+ * Recognises errors of the operating system for a full disk, and for a file that has reached its largest size.
  *
  * in   whatever a write threw      out  true for such an error
  * Invariant: a file at its size limit (EFBIG: `ulimit -f`, or the file system's largest file) is no full disk: waiting

@@ -11,7 +11,7 @@ export const mostTries = 3
 
 /**
  * True if the process of an execFile or execFileSync call was killed by SIGKILL from outside. A kill at the call's own
- * deadline does not count, for execFileSync with its default killSignal (its error has no `killed`).
+ * deadline does not count: execFile marks it by `killed`. execFileSync does not, so its killSignal must stay SIGTERM.
  */
 function wasKilled(thrown: unknown): boolean {
   const { signal, killed } = thrown as { readonly signal?: unknown; readonly killed?: unknown }

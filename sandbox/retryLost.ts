@@ -3,8 +3,8 @@
  * the same call every time.
  *
  * in   a call      out  its result; that of the third try if the zygote died at every one
- * Invariant: a call runs again only if its result says that its zygote died. Its first effects are lost with the
- * zygote: code at the levels `full` and `degraded` can change nothing that outlives its call.
+ * Invariant: a call runs again only if its result says that its zygote died. The effects of its first run are lost with
+ * the zygote: code at the levels `full` and `degraded` can change nothing that outlives its call.
  */
 import { mostTries } from './retryKilled'
 import type { RunResult } from './sandbox'

@@ -88,11 +88,13 @@ export interface RunEnding {
   readonly exitCode: number | null
   /** Name of the signal that ended the code, else null. */
   readonly signal: string | null
-  /** First bytes of the stream, at most `maxOutputBytes`. */
+  /** First bytes of standard output, at most `maxOutputBytes`. */
   readonly stdout: Uint8Array
+  /** First bytes of standard error, at most `maxOutputBytes`. */
   readonly stderr: Uint8Array
-  /** Number of bytes that the code wrote to the stream, including those beyond `maxOutputBytes`. */
+  /** Number of bytes that the code wrote to standard output, including those beyond `maxOutputBytes`. */
   readonly stdoutBytes: number
+  /** Number of bytes that the code wrote to standard error, including those beyond `maxOutputBytes`. */
   readonly stderrBytes: number
   readonly wallMs: number
   readonly cpuMs: number

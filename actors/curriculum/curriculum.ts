@@ -239,7 +239,7 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
       const { samples, minSolved, maxSolved = samples - 1, count } = problems!
       return ended(
         'failed',
-        `stage '${name}' has no problem: none of ${count} was solved ${minSolved} to ${maxSolved} times of ${samples}`,
+        `stage '${name}' has no problem to train on: of ${count} problems, none was solved in ${minSolved} to ${maxSolved} of ${samples} rollouts`,
       )
     }
     const rejected = rejectedInARow(state)

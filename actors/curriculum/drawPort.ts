@@ -35,10 +35,9 @@ export interface DrawOptions {
   readonly evaluationLimits?: RolloutLimits
   readonly evaluationTemperature: number
   readonly deadlineMs: number
-  /**
-   * `tools`: names of the tools that the model may call. `shownTools`: schemas of the tools that its prompts describe.
-   */
+  /** Names of the tools that the model may call. */
   readonly tools: readonly string[]
+  /** Schemas of the tools that the prompts describe to the model. */
   readonly shownTools: readonly ToolSchema[]
   /**
    * Epoch (log offset of its claim) of the curriculum that makes the draw. Without it, the draw's requests cannot be

@@ -1,7 +1,7 @@
 /**
  * Error rate of tool calls: failed calls / calls.
  *
- * in   counts of rollouts        out  the rate, or null
+ * in   tool calls and failed tool calls of each rollout        out  the rate, or null
  * Invariant: without any call the rate is null, since 0 would look like an improvement.
  */
 interface Calls {

@@ -33,7 +33,7 @@ interface Sample {
 
 interface Evaluation {
   readonly groups: readonly GroupId[]
-  /** Samples per problem. */
+  /** Number of samples that were requested for each problem. */
   readonly groupSize: number
   readonly closed: ReadonlySet<GroupId>
   /** Persistent map: with thousands of problems, copying a plain map for each fact would be most of the work. */
@@ -46,7 +46,7 @@ export interface EvaluatorState {
   readonly completed: ReadonlySet<number>
 }
 
-/** Number of the step after which the group's evaluation is made; undefined if the group is not of an evaluation. */
+/** Number of the step after which the group's evaluation is made; undefined if the group belongs to no evaluation. */
 const stepOf = (group: GroupId): number | undefined => {
   const match = /^e(\d+)\./.exec(group)
   return match === null ? undefined : Number(match[1])

@@ -3,7 +3,7 @@
  *
  * in   stage.changed, step.tallied, curriculum.advanced (measure), reward.assigned, group.closed, tasks.measured
  * out  the stage that is due; how often the policy solved the measured problems
- * Invariant: pure. A switch of stage follows from facts alone, and topics may be read in any order, since folding
+ * Invariant: pure. A switch of stage follows only from facts, and topics may be read in any order, since folding
  * (applying facts to the state) decides nothing. A problem's count of solutions is the number of its rollouts that got
  * a reward above `positiveAbove` before their group closed. A rollout without a reward, such as a failed one, counts as
  * not solved.

@@ -70,11 +70,9 @@ export interface CurriculumState {
   /** Progress of each evaluation, by the step after which it is made. */
   readonly evaluations: ReadonlyMap<number, 'asked' | 'completed'>
   readonly finished: boolean
-  /**
-   * Orders of a person in force. paused: true while a pause holds. ends: the drain or abort that was ordered, with its
-   * reason; null if neither was ordered since the last resume.
-   */
+  /** True while a person's pause is in force. */
   readonly paused: boolean
+  /** Drain or abort that a person ordered, with its reason; null if neither was ordered since the last resume. */
   readonly ends: { readonly how: 'drain' | 'abort'; readonly reason: string } | null
   readonly stages: StagesState
   readonly tally: TallyState
@@ -177,7 +175,9 @@ export function over(state: CurriculumState, step: number, rejections: readonly 
   return { ...state, done: step, rejections, drawn }
 }
 
-/** Reasons of the latest rejected steps in a row since the run last ended: resumed, it has as many tries again. */
+/**
+ * Returns the reasons of the latest rejected steps in a row since the run last ended: a resumed run begins with none.
+ */
 export const rejectedInARow = ({ rejections, done, endedAfter }: CurriculumState): readonly string[] =>
   rejections.slice(Math.max(0, rejections.length - (done - endedAfter)))
 

@@ -39,13 +39,11 @@ interface StepTally {
    * too. differ: number of those on which arithmetic contradicts the grader.
    */
   readonly opinions: { readonly settled: number; readonly differ: number }
-  /**
-   * Values from the step's `step.completed` or `step.rejected`. update: metrics of the optimizer update. version:
-   * policy version before the update; null before `step.completed`, and for a rejected step. endedAt: time of that
-   * fact; null before it.
-   */
+  /** Metrics of the step's optimizer update, from `step.completed` or `step.rejected`; empty before. */
   readonly update: Metrics
+  /** Policy version before the step's optimizer update; null before `step.completed`, and for a rejected step. */
   readonly version: number | null
+  /** Time of the step's `step.completed` or `step.rejected`; null before it. */
   readonly endedAt: number | null
 }
 

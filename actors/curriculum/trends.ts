@@ -51,7 +51,7 @@ function dropOf(values: readonly number[]): number | undefined {
 /**
  * Compares the means of the latest five values with those of the five values before. If the reward rose and the share
  * of failed tool calls in positive rollouts did not fall, returns the latest mean of that share; else 0. Returns
- * undefined if either has fewer than ten values.
+ * undefined if there are fewer than ten rewards or fewer than ten shares.
  */
 function despite(rewards: readonly number[], errors: readonly number[]): number | undefined {
   if (rewards.length < 2 * half || errors.length < 2 * half) return undefined

@@ -3,12 +3,12 @@
  *
  * in   requests of the inference behaviour
  * out  turn.completed | turn.interrupted, weights.applied, engine.slept | woke, engine.status
- * Invariant: every generation ends in one fact, which carries the attempt that asked for it last; but a generation
- * without tokens whose engine is lost has none, since the scheduler interrupts its turn when the engine leaves. Reported
- * before that, the turn could come back to the lost engine and fail, until its rollout has failed. A newer attempt of a
- * trajectory aborts the older attempt's generation, whose fact has the tokens sampled so far. But a newer attempt that
- * asks for the same turn from the same context takes over the running generation, and only its fact is written;
- * otherwise a slow turn that is asked again would never end.
+ * Invariant: a generation ends in one fact, which carries the latest attempt that asked for it. The exception is a
+ * generation without tokens whose engine is lost: it has no fact, since the scheduler interrupts its turn when the
+ * engine leaves. If this port reported the loss earlier, the turn could be assigned to the lost engine again and again,
+ * until its rollout fails. A newer attempt of a trajectory aborts the older attempt's generation, whose fact has the
+ * tokens sampled so far. But a newer attempt that asks for the same turn from the same context takes over the running
+ * generation, and only the newer attempt's fact is written; otherwise a slow turn that is asked again would never end.
  */
 import { type Engine, type GenerateRequest, type Generation, GenerationLost } from '../../backends/engines/engine'
 import { adapterOf, type FetchOptions, type PublishedWeights, weightsHere } from '../../backends/weights/fetchWeights'
@@ -59,7 +59,10 @@ const reasons: Readonly<Record<string, TurnInterrupted['reason']>> = {
   'codec.lost': 'not-decoded',
 }
 
-/** Time in ms that the report of an engine's loss may come after the errors of its generations. */
+/**
+ * Longest time in ms to wait, after a generation failed because its engine was lost, for the report of that loss
+ * (`Engine.lost`).
+ */
 const lostMs = 2000
 
 /**
@@ -83,13 +86,11 @@ export function inferencePort(
 ): Port<InferenceRequest> {
   /** Running generation of each trajectory, under its latest attempt. */
   const current = new Map<TrajectoryId, Running>()
-  /**
-   * State of the changes to the engine. updates: number of weight updates requested. updating: end of the latest
-   * requested change of the engine (weight update, sleep or wake); changes run one after the other. isAsleep: true from
-   * the end of a sleep to the end of the next update or wake; always false if the engine cannot sleep.
-   */
+  /** Number of weight updates requested so far. */
   let updates = 0
+  /** End of the latest requested change of the engine (weight update, sleep or wake); changes run one after another. */
   let updating: Promise<unknown> = Promise.resolve()
+  /** True from the end of a sleep to the end of the next update or wake; always false if the engine cannot sleep. */
   let isAsleep = false
 
   /** Runs `change` once the updates, sleeps and wakes that were requested before it have ended, also by an error. */
@@ -168,7 +169,7 @@ export function inferencePort(
         const turn = ++updates
         const isAdapter = adapter !== undefined && engine.capabilities.takesAdapters === true
         const taken: PublishedWeights = isAdapter ? adapterOf(request.weights, adapter) : request.weights
-        // The update takes its turn before its weights are fetched: a sleep that is requested meanwhile runs after it.
+        // The update is queued before its weights are fetched: a sleep that is requested meanwhile runs after it.
         const isTaken = await inTurn(async () => {
           // An update is skipped if a later one was requested before its turn came or while its weights were fetched.
           if (turn < updates) return false
@@ -181,7 +182,7 @@ export function inferencePort(
             ...(adapterConfig === undefined ? {} : { adapterConfig }),
           }
           if (!isAsleep) await engine.updateWeights(update)
-          else if (engine.wake === undefined) throw new Error(`engine ${engine.id} fell asleep and cannot wake`)
+          else if (engine.wake === undefined) throw new Error(`engine ${engine.id} is asleep and has no method wake`)
           else await engine.wake(update)
           isAsleep = false
           return true
@@ -210,7 +211,7 @@ export function inferencePort(
   }
 }
 
-/** True if the engine's loss has been reported, or is within `lostMs`. */
+/** True if the engine's loss has been reported, or is reported within `lostMs`. */
 const isLost = ({ lost }: Engine): Promise<boolean> =>
   within(lost, lostMs, () => new Error('not lost')).then(
     () => true,

@@ -60,8 +60,8 @@ export async function startLaunched(options: LaunchedOptions): Promise<Engine> {
     const engine = await startServer(options, { id, url, token, modelDirectory: directory, renderer })
     return {
       ...engine,
-      // The process's error says more than the connection's, but it comes shortly after the connection breaks, so it is
-      // waited for.
+      // The process's error says more than the connection's, but it comes shortly after the connection breaks, so this
+      // waits for it for up to `endedMs`.
       lost: Promise.race([server.lost, engine.lost.then(error => Promise.race([server.lost, sleep(endedMs, error)]))]),
       async close() {
         await engine.close()

@@ -29,9 +29,12 @@ export interface CheckpointsOptions {
   readonly servedAt?: (directory: string) => string
   /** Number of newest published versions whose weights stay on disk. */
   readonly keepVersions: number
-  /** Makes a call of the trainer. Rejects for good at the third failure in a row of one kind of call. */
+  /**
+   * Makes a call of the trainer. At the third failure in a row of one kind of call, rejects with
+   * `trainer.failed_repeatedly`, which is final.
+   */
   readonly attempt: <T>(kind: 'save' | 'checkpoint', call: () => Promise<T>) => Promise<T>
-  /** Appends the fact of a checkpoint that was completed beside training. */
+  /** Appends the fact of a checkpoint that was completed while training continued. */
   readonly append: (fact: CheckpointSaved) => Promise<void>
   /** Makes writes wait for disk space. */
   readonly room: ReturnType<typeof writeRoom>
@@ -59,7 +62,7 @@ export function checkpoints(options: CheckpointsOptions) {
   let writing: { readonly version: PolicyVersion; readonly ended: Promise<void> } | undefined
   /** Latest state whose checkpoint failed; undefined once a checkpoint of it or of a later state is written. */
   let failed: Failed | undefined
-  /** Error of the third failure in a row, after which no further checkpoint is begun beside training. */
+  /** Error of the third failure in a row, after which no further checkpoint is begun while training continues. */
   let final: Error | undefined
 
   // File names carry the epoch (offset of the learner's claim): a learner that does not know that it was replaced
@@ -185,7 +188,7 @@ export function checkpoints(options: CheckpointsOptions) {
     partialPrefix: (step: number, epoch: Epoch) =>
       pathOf(`${under(step === 0 ? 'sft' : stepName(step), epoch)}-${step === 0 ? '' : 'u'}`),
 
-    /** Resolves when no checkpoint is being written beside training. */
+    /** Resolves when no checkpoint is being written while training continues. */
     ended: async (): Promise<void> => writing?.ended,
 
     /** Removes a checkpoint, and the weights of its version unless they are among the newest `keepVersions`. */

@@ -2,8 +2,9 @@
  * Renders the conversations of a cold start in batches of `perCall`.
  *
  * in   conversations, the renderer        out  examples (token ids and mask), one after another
- * Invariant: at most the examples of two calls of the renderer are in memory: while those of one are written, it renders
- * the next. Conversations longer than the context are left out; a warning says how many.
+ * Invariant: at most the examples of two calls of the renderer are in memory: while the caller reads the examples of
+ * one call, the renderer works on the next. Conversations longer than the context are left out; a warning says how
+ * many.
  */
 import type { Renderer } from '../../backends/renderer/renderer'
 import type { SftExample } from '../../backends/trainer/trainer'
@@ -47,7 +48,7 @@ export async function* renderedDemonstrations(options: DemonstrationsOptions): A
     throw new TroupeError('config.no_data', {
       boundary: 'config',
       retriable: false,
-      message: `the cold start has no conversation that fits a context of ${contextTokens} tokens; the recipe gives ${conversations.length}`,
+      message: `no conversation of the cold start fits a context of ${contextTokens} tokens; the recipe gives ${conversations.length} conversations`,
       hint: 'raise limits.contextTokens, give conversations that fit it, or leave out the section coldStart',
     })
   }

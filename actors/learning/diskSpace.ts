@@ -3,8 +3,8 @@
  *
  * in   the run's directory, the recipe, the trainer's numbers of parameters        out  an error, a warning, or nothing
  * Invariants: files of checkpoints and weights that an earlier start of the run left count as free space, since the
- * space that the recipe needs includes theirs. A run that left such files is refused only if its file system could
- * never hold them: on a disk that is merely full, its writes wait for room (writeRoom.ts).
+ * space that the recipe needs includes theirs. A run that left such files is refused only if the needed space is larger
+ * than the whole file system: if the disk is only full, the run's writes wait for room (writeRoom.ts).
  */
 import { mkdir, readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'

@@ -3,7 +3,7 @@
  *
  * in   engine.joined | left | slept | woke, weights.applied        out  a promise
  * Invariant: when the promise resolves, at least one engine has joined, and every engine that has joined and not left
- * sleeps. A trainer in the engines' own process needs no facts for that: their leases make it wait (deviceLeases.ts).
+ * sleeps. A trainer in the engines' own process waits for the engines' GPU leases instead (deviceLeases.ts).
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Journal } from '../../runtime/journal/journal'

@@ -5,10 +5,10 @@
  *      weights.published, checkpoint.saved | removed, run.finished | resumed, control.obeyed
  * out  step.started; requests to train (answered by checkpoint.saved, weights.published, step.completed | rejected) and
  *      to remove checkpoints (answered by checkpoint.removed)
- * Invariant: `step.started` fixes the batch, ordered by group and member, before anything is computed. A started step
- * is finished with that batch whatever process dies, from the newest checkpoint and the steps since. The learner's
- * facts carry the epoch (log offset) of the latest claim; `fenced` hides from it the facts that an earlier learner
- * writes after that claim.
+ * Invariant: `step.started` fixes the batch, ordered by group and member, before anything is computed. If a process
+ * dies, the started step is still finished with that batch: the trainer continues from the newest checkpoint and
+ * computes the steps since then again. The learner's facts carry the epoch (log offset) of the latest claim; `fenced`
+ * hides from the learner the facts that an earlier learner writes after that claim.
  */
 
 import type { StageReset } from '../../backends/trainer/trainer'
@@ -106,7 +106,7 @@ export type LearnerRequest =
       readonly checkpoint: BaseCheckpoint
       /** Batches of the finished steps since `checkpoint`; the trainer computes them again if it lost their result. */
       readonly since: readonly Batch[]
-      /** Newest checkpoint saved in the middle of this step, or of one in `since`: a trainer can resume from it. */
+      /** Newest checkpoint saved in the middle of this step, or of a step in `since`; a trainer can resume from it. */
       readonly partial?: KeptCheckpoint
       readonly saved: readonly KeptCheckpoint[]
     }

@@ -70,9 +70,14 @@ export interface LearnerPortOptions extends Omit<CheckpointsOptions, 'append' | 
     /** Optimizer updates between two checkpoints in the middle of the cold start. Default: none is written. */
     readonly checkpointEvery?: number
   }
-  /** Resolves with true if this process may write for its role; else checkpoint.saved is dropped. Default: true. */
+  /**
+   * Resolves with true if this process may write for its role; if not, the facts that this port appends itself
+   * (checkpoint.saved, stage.progressed) are dropped. Default: true.
+   */
   readonly mayAct?: () => Promise<boolean>
-  /** Called once, with a function whose promise resolves when no checkpoint is being written beside training. */
+  /**
+   * Called once, with a function whose promise resolves when no checkpoint is being written while training continues.
+   */
   readonly onWriting?: (ended: () => Promise<void>) => void
 }
 

@@ -43,7 +43,7 @@ async function cureOf({ checkpoint, saved, pathOf, run }: Refused): Promise<stri
     const checked = await checkFiles(pathOf(name), manifest)
     if (checked.faults.length > 0 || checked.manifest === null) continue
     const again = `the steps since step ${step} are computed again from the log`
-    return `continue from ${name}, which is sound: \`troupe train RECIPE --resume ${run} --from-checkpoint ${name}\` (${again}); or copy the checkpoint from where it is whole`
+    return `continue from ${name}, whose files match its manifest: \`troupe train RECIPE --resume ${run} --from-checkpoint ${name}\` (${again}); or replace the damaged checkpoint by an intact copy`
   }
-  return 'the run keeps no older checkpoint that is sound: copy the checkpoint from where it is whole, and resume the run'
+  return 'the run keeps no older checkpoint whose files match its manifest: replace the damaged checkpoint by an intact copy, then resume the run'
 }

@@ -39,7 +39,8 @@ export function trainSequences(
 }
 
 /**
- * A rollout that an agent drove through the gateway has a sequence for each of its conversations, any other has one.
+ * Returns one sequence for each conversation of a rollout that an agent drove through the gateway, and one sequence for
+ * any other rollout.
  */
 const sequencesOf = (facts: readonly TrajectoryFact[], labels: readonly CallLabel[]): readonly AssembledSequence[] =>
   facts.some(isCallFact) ? callRows(callTree(facts), labels) : [assembleSequence(facts)]

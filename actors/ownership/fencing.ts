@@ -92,7 +92,7 @@ export function isReplaced(epoch: number, message: Message): boolean {
 
 /**
  * Returns the epoch of the latest curriculum known after a message: the message's own, if it is higher than `epoch`.
- * Requests carry the epoch as claims do, for readers that begin after the claim.
+ * Claims carry the epoch, and so do requests, for readers that begin after the claim.
  */
 export function curriculumAfter(epoch: number, message: Message): number {
   return 'learnerEpoch' in message ? Math.max(epoch, message.learnerEpoch ?? epoch) : epoch

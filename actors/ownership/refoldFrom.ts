@@ -1,6 +1,6 @@
 /**
  * Finds where a behaviour that reads all rollouts has to begin its refold (rebuilding its state from the log), so that
- * a resume does not take longer the longer the run is.
+ * the time of a resume does not grow with the length of the run.
  *
  * in   the facts of `runs` and `learner`, which are few        out  an offset for every partition of `trajectories`
  * Invariant: no fact that curriculum, evaluator or learner still needs lies before that offset: the facts of steps that

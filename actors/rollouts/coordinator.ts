@@ -7,8 +7,8 @@
  * out  turn.asked + turn.generate, tool.asked + tool.execute, tool.completed of a call that cannot run,
  *      rollout.finished + trajectory.release, tool.cancel and answer.verify; requests to render, to start and end an
  *      agent
- * Invariant: an answer counts only for the attempt asked last. The next action of a rollout follows from its state
- * alone, so after a refold (the state is rebuilt from the log) `pending` asks again exactly for what has no answer:
+ * Invariant: an answer counts only for the attempt asked last. The next action of a rollout follows only from its
+ * state, so after a refold (the state is rebuilt from the log) `pending` asks again exactly for what has no answer:
  * turns and tool calls, under new attempts; renderings; rewards, until their group is closed.
  */
 import { OrderedMap } from 'immutable'
@@ -100,8 +100,8 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
 
   /**
    * Time in ms without an answer after which the rollout's turn is asked again: `options.turnTimeoutMs`. Before the
-   * rollout's first turn went to an engine it doubles with each attempt, since the queue may be hours long (but not for
-   * requests of older logs, without `deadlineFrom`).
+   * rollout's first turn went to an engine, this time doubles with each attempt, since the queue may be hours long (but
+   * not for requests of older logs, without `deadlineFrom`).
    */
   const turnTimeoutMs = ({ started, attempt, request }: Rollout) =>
     options.turnTimeoutMs * (started || request.deadlineFrom === undefined ? 1 : 2 ** attempt)
@@ -110,7 +110,8 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
     rollout.phase === 'turn' && rollout.open && clock.waited(rollout, rollout.askedAt) > turnTimeoutMs(rollout)
   /**
    * Repeats the requests for lost tool calls, under the same attempts: a call may wait longer than its deadline behind
-   * thousands of others, and the dispatcher ignores the repetition of a call that waits or runs. No fact records them.
+   * thousands of others, and the dispatcher ignores the repetition of a call that waits or runs. No fact records a
+   * repetition.
    */
   function repeatLost(rollout: Rollout, at: Epoch, out: NextActions): void {
     if (rollout.phase !== 'tools') return

@@ -17,14 +17,15 @@ interface OpenCall {
 export interface Led {
   /** Number of the latest opening of the rollout's session; -1 before the first. */
   readonly opening: number
-  /** One more than the highest number of any call, and of any turn, of the rollout so far; 0 before the first. */
+  /** One more than the highest number of any call of the rollout so far; 0 before the first. */
   readonly nextCall: number
+  /** One more than the highest number of any turn of the rollout so far; 0 before the first. */
   readonly nextTurn: number
   /** Calls of this opening that have no answer. */
   readonly calls: ReadonlyMap<number, OpenCall>
   /** Texts of the agent's own conversation, which a grader judges: answers to calls labelled main or compaction. */
   readonly graded: readonly string[]
-  /** False if the reward comes from the agent or from its check, so that no grader is asked. */
+  /** False if the reward comes from the agent or from the program `agent.check`, so that no grader is asked. */
   readonly isGraded: boolean
 }
 

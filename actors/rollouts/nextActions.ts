@@ -56,9 +56,11 @@ export interface LeadRequest {
   readonly kind: 'lead'
   readonly request: RolloutRequested
   readonly epoch: Epoch
-  /** Number that the new opening of the rollout's session gets; below: the numbers of its first call and first turn. */
+  /** Number that the new opening of the rollout's session gets. */
   readonly opening: number
+  /** Number that the first call of the new opening gets. */
   readonly call: number
+  /** Number that the first turn of the new opening gets. */
   readonly turn: number
 }
 
@@ -208,7 +210,7 @@ export function turnAsked(
   }
 }
 
-/** Upper bound on a step's instruction, which the answer of `submit` holds, in characters. */
+/** Upper bound, in characters, on the instruction of a task's next step, which the answer of `submit` holds. */
 const instructionChars = 64 * 1024
 const endsStep = (rollout: Rollout, call: Call) => call.tool === submitTool.name && actsOnFiles(rollout, call)
 

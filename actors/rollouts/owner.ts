@@ -1,6 +1,6 @@
 /**
  * Owner of a partition: hosts coordinator and grouper on one feed, so that one process drives a group's rollouts and
- * decides it.
+ * selects or rejects the group.
  *
  * in   the facts of a partition        out  the decisions of both behaviours
  * Invariant: each of the two behaviours folds every fact (applies it to its state) and gets every input to decide

@@ -1,8 +1,8 @@
 /**
- * Makes, from rollouts and rewards of a user's own program, the facts by which a grouper selects (it keeps G of a
- * task's 2G rollouts).
+ * Makes the facts from which a grouper selects rollouts (it keeps G of a task's 2G), for a user's program that makes
+ * its own rollouts and rewards.
  *
- * in   a finished rollout's place in its group, its reward, its counts
+ * in   a finished rollout's index in its group, its reward, its counts
  * out  rollout.requested, rollout.finished and, unless the rollout failed, reward.assigned
  * Invariant: the prompt is empty, and the number of sampled tokens and all limits except `turns` are 0. So no
  * coordinator can drive these rollouts (host the grouper without one), and no length penalty applies. `selectGroup` of

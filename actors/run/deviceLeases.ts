@@ -3,7 +3,7 @@
  *
  * in   a device plan, children that start, sleep, wake and end
  * out  leases, each with the environment that shows the child its own GPUs and no others
- * Invariant: unless the plan says `shared`, awake leases of a GPU belong to the engines alone or to the trainer alone.
+ * Invariant: unless the plan says `shared`, awake leases of a GPU belong either only to engines or only to the trainer.
  * A lease that would break this waits; waiting leases are tried in the order in which they were asked for. A child's
  * next lease waits until its last one is released.
  */
@@ -53,7 +53,8 @@ export interface LeaseOptions {
 interface Held {
   readonly child: LeasedChild
   /**
-   * Names of the lease's GPUs. A colocated child without a GPU has `hostMemory` instead, so that it takes turns too.
+   * Names of the lease's GPUs. A colocated child without a GPU has `hostMemory` instead, so that engines and trainer
+   * take turns without a GPU, too.
    */
   readonly keys: readonly string[]
   isAwake: boolean
@@ -86,7 +87,7 @@ export function deviceLeases({ plan, devices, variable, onChange = () => {} }: L
     }
   }
 
-  /** Runs `act` once `mayGo` returns true; it is called now, and again when a lease sleeps or ends. */
+  /** Runs `act` once `mayGo` returns true. `mayGo` is called now, and again whenever a lease sleeps or ends. */
   async function turn(mayGo: () => boolean, act: () => void, signal: AbortSignal): Promise<void> {
     signal.throwIfAborted()
     let one: Waiting | undefined

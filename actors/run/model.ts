@@ -3,7 +3,7 @@
  *
  * in   the recipe's model, and for a random model demonstrations (conversations), from which its tokenizer is made
  * out  the directory and the chat template
- * Invariants: a random model is made once for a run, from the recipe's model section, seed and demonstrations alone. It
+ * Invariants: a random model is made once for a run, only from the recipe's model section, seed and demonstrations. It
  * is complete or absent, so it can be made again after a failure for lack of disk space.
  */
 import { existsSync, readFileSync } from 'node:fs'
@@ -31,12 +31,15 @@ const initDeadlineMs = 300_000
 const diskFullText = /the disk has no space left/
 
 /**
- * Upper bound on the demonstrations that a tokenizer is trained on, drawn uniformly. The quickstart's 20,000 have hardly
- * a word that these lack, and would take 4 s.
+ * Upper bound on the demonstrations that a tokenizer is trained on; they are drawn uniformly. Training on all 20,000 of
+ * the quickstart would take 4 s and add hardly a word.
  */
 const corpusConversations = 4000
 
-/** `disk`: makes the model's files wait while the disk is full. Default: a full disk is an error. */
+/**
+ * Finds the model that the recipe names, or makes the recipe's random model in `directory` unless it is there already.
+ * `disk`: makes the model's files wait while the disk is full. Default: a full disk is an error.
+ */
 export async function modelOf(
   config: RecipeConfig,
   directory: string,
@@ -79,7 +82,9 @@ async function makeModel(
   }
 }
 
-/** The error of a model that init_model.py did not make: config.disk_full (retriable) or config.model_not_made. */
+/**
+ * Makes the error for a model that init_model.py could not make: config.disk_full (retriable) or config.model_not_made.
+ */
 export function notMade(recipe: string, directory: string, thrown: unknown): TroupeError {
   const { message } = asError(thrown)
   const { signal, killed } = thrown as { readonly signal?: string | null; readonly killed?: boolean }

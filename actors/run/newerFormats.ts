@@ -2,9 +2,9 @@
  * Refuses a run that a newer version of Troupe has written to, before this version writes anything.
  *
  * in   a run, opened for reading        out  nothing, or an error with the record or the file of the newer version
- * Checked are every record of `runs` and `learner`, those records of `trajectories` that a resume folds, and the
- * manifests of the run's checkpoints and published weights. Of records of `trajectories` only the headers are read. The
- * format of the log itself is checked elsewhere, when the log is opened.
+ * The check covers every record of `runs` and `learner`, those records of `trajectories` that a resume folds (only
+ * their headers are read), and the manifests of the run's checkpoints and published weights. The format of the log
+ * itself is checked elsewhere, when the log is opened.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -16,7 +16,10 @@ import { TroupeError } from '../../runtime/errors'
 import type { RunContext } from '../../runtime/openRun'
 import { refoldFrom } from '../ownership/refoldFrom'
 
-/** Checks the run's records and manifests. @throws TroupeError run.newer_format for the first newer one */
+/**
+ * Checks the run's records and manifests. @throws TroupeError run.newer_format for the first record or manifest of a
+ * newer version
+ */
 export async function refuseNewerFormats(context: Pick<RunContext, 'bus' | 'run' | 'files'>): Promise<void> {
   const facts: Fact[] = []
   for (const topic of ['runs', 'learner'] as const) {
@@ -78,7 +81,7 @@ function checkManifests(directory: string): void {
     const path = join(directory, name, manifestName)
     const format = formatOf(path)
     if (format > manifestFormat)
-      throw newer(`${path} has the format ${format}, known are formats up to ${manifestFormat}`)
+      throw newer(`${path} has the format ${format}; this version of Troupe reads formats up to ${manifestFormat}`)
   }
 }
 

@@ -140,7 +140,7 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
             if (context.signal.aborted) throw closed(name)
             await onUp?.(started, context, failed)
           } catch (thrown) {
-            await started.close() // the process is nobody's yet, so nobody would end it later
+            await started.close() // the actor does not own the process yet, so nothing else would end it
             throw thrown
           }
           process = started

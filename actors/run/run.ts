@@ -58,8 +58,9 @@ export interface RunOptions {
   readonly stop?: AbortSignal
   /** Called for elected roles (learner, scheduler): when the process stands by, and when it starts its role. */
   readonly onStanding?: (standing: 'standing-by' | 'active') => void
-  /** Engines (`startEngine`) and tools to use instead of the recipe's: for embedding and benchmarks. */
+  /** Starts an engine in place of the recipe's engines, for embedding and benchmarks. */
   readonly startEngine?: (id: EngineId, modelDirectory: string) => Promise<Engine>
+  /** Tools by name, in place of the recipe's tools, for embedding and benchmarks. */
   readonly tools?: ReadonlyMap<string, Tool>
   /** Names of the GPUs that this process leases to its engines and its trainer. Default: those that torch sees. */
   readonly devices?: readonly string[]

@@ -81,7 +81,7 @@ async function environmentHere({ config, log }: RunStartOptions): Promise<ToolEn
     const { digest, python, packages } = await environmentOf(config.tools)
     return { digest, python, packages }
   } catch (thrown) {
-    // The role `tools` meets the same error where it opens the sandbox, which may be another host.
+    // The role `tools` meets the same error where it opens the sandbox, which may be on another host.
     log?.warn({ error: thrown }, 'the interpreter of the tools does not answer here: its packages are not recorded')
     return undefined
   }

@@ -4,7 +4,7 @@
  *
  * in   children to adopt, children that gave up, ends of pauses
  * out  children started, and started again after a pause; an escalation to its own supervisor
- * Invariant: one child's restart or pause leaves its siblings alone. Each child restarts itself with backoff (its
+ * Invariant: one child's restart or pause does not affect its siblings. Each child restarts itself with backoff (its
  * RestartPolicy); a supervisor acts when those restarts are used up, or at an error that no restart can help. It
  * escalates one child's error at most.
  */

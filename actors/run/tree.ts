@@ -10,9 +10,9 @@
  * A process with one role has the root and the supervisors that the role needs; `startRun` has all of them. The
  * functions that start the children are in roles/.
  * Invariant: every actor of a run is in this tree, and so is every lasting outside process except those that judge
- * answers (the verifier's sandbox, Python rewards), which the verifier owns. A child restarts alone, with backoff
- * (actor/restartPolicy.ts). A child that restarts too often, or fails with an error that no restart can help, gives up,
- * and its supervisor acts as written here.
+ * answers (the verifier's sandbox, Python rewards), which the verifier owns. A child restarts without its siblings,
+ * with backoff (runtime/actor/restartPolicy.ts). A child that restarts too often, or fails with an error that no
+ * restart can help, gives up, and its supervisor acts as written here.
  */
 import type { WhenGivenUp } from './escalation'
 import type { SupervisorPlan } from './supervisor'
@@ -30,7 +30,7 @@ export const rootPlan: SupervisorPlan = { name: 'root', childStopsWithinMs: 60_0
 
 export const tree = {
   coordination: { childStopsWithinMs: 30_000, processes: { renderer: 'escalate' } },
-  // While one engine pauses, the other engines take its turns. Without any engine the run ends.
+  // While one engine pauses, the other engines get its turns. Without any engine the run ends.
   inference: { childStopsWithinMs: 30_000, processes: { engine: 'rest', 'token-reader': 'escalate' } },
   tools: { childStopsWithinMs: 30_000, processes: { sandbox: 'rest' } },
   // Stopping waits for a running step as long as the recipe gives it (timeouts.stepMs; roles/scope.ts).

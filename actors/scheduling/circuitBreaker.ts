@@ -3,7 +3,7 @@
  * engine to rest (it is silent, slow, or without the newest weights).
  *
  * in   turns completed or interrupted, engines sent to rest, engines that recovered
- * out  engines that have to rest (take no turns), and for how long
+ * out  engines that have to rest (get no turns), and for how long
  * Invariant: an engine rests when its last 5 turns or more, of at least two trajectories, ended in errors of the
  * engine, and when fleet.ts says so. Each rest is twice as long as the one before, from 5 s to at most 60 s; a turn
  * that the engine completes while it is neither silent nor slow sets the next rest back to 5 s.

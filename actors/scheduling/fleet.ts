@@ -2,8 +2,8 @@
  * The scheduler's view of the run's engines: which engines are joined, with which weights, and which have to rest.
  *
  * in   engine.joined | left, weights.applied, engine.status, outcomes of turns, time
- * out  engines that take turns from now on; engines that have to rest, and so leave, each named once
- * Invariant: an engine takes turns when it has joined, has weights, and has sent a status or a fact since this
+ * out  engines that accept turns from now on; engines that have to rest, and so leave, each named once
+ * Invariant: an engine accepts turns when it has joined, has weights, and has sent a status or a fact since this
  * scheduler began, because the log may name an engine that died. Silence counts only while this scheduler was running:
  * a suspended process receives nothing.
  */
@@ -55,7 +55,7 @@ export class EngineFleet {
     this.#behindMs = behindMs
   }
 
-  /** Engines that take turns, with the policy version that each samples from. */
+  /** Engines that accept turns, with the policy version that each samples from. */
   get active(): ReadonlyMap<EngineId, PolicyVersion> {
     return this.#active
   }
@@ -69,7 +69,7 @@ export class EngineFleet {
     this.#joined.set(fact.engine, fact)
   }
 
-  /** Removes an engine; returns true if the engine took turns. */
+  /** Removes an engine; returns true if the engine accepted turns. */
   left({ engine, retryAfterMs }: Pick<EngineLeft, 'engine' | 'retryAfterMs'>): boolean {
     if (retryAfterMs !== undefined && !this.#faults.get(engine)?.resting) {
       this.#faults = rested(this.#faults, engine) // a rest that this scheduler did not decide counts too
@@ -105,8 +105,8 @@ export class EngineFleet {
   }
 
   /**
-   * Records a sign of life. Returns the engine's `engine.joined` fact if the engine takes turns from now on, else
-   * undefined.
+   * Records a sign of life. Returns the `engine.joined` fact of the engine if the engine accepts turns from now on,
+   * else undefined.
    */
   heard(engine: EngineId): EngineJoined | undefined {
     const joined = this.#joined.get(engine)
@@ -129,8 +129,8 @@ export class EngineFleet {
   }
 
   /**
-   * Sends joined engines to rest that gave no sign of life for `silentMs` or more of this scheduler's running time, and
-   * lists each once; also engines that joined according to the log and have never sent this scheduler anything.
+   * Sends to rest the joined engines that gave no sign of life for `silentMs` or more of this scheduler's running time,
+   * and lists each once; also engines that joined according to the log and have never sent this scheduler anything.
    */
   silent(): readonly Rest[] {
     return [...this.#joined.keys()].flatMap(engine => {
@@ -141,16 +141,17 @@ export class EngineFleet {
   }
 
   /**
-   * True if an engine takes turns and every such engine samples from this version or a newer one, so that a turn may go
-   * to any of them.
+   * True if at least one engine accepts turns and every engine that does samples from this version or a newer one, so
+   * that a turn may go to any of them.
    */
   hasAll(version: PolicyVersion): boolean {
     return this.#active.size > 0 && [...this.#active.values()].every(one => one >= version)
   }
 
   /**
-   * Sends engines to rest that take turns but have not loaded this version or a newer one `behindMs` after another such
-   * engine did, and lists them, so that turns stop waiting for them. Lists none while no engine has this version.
+   * Sends to rest the engines that accept turns but have not loaded this version or a newer one `behindMs` after
+   * another such engine did, and lists them, so that turns stop waiting for them. Lists none while no engine has this
+   * version.
    */
   behind(version: PolicyVersion): readonly Rest[] {
     const ready = [...this.#active].filter(([, one]) => one >= version)
@@ -169,8 +170,8 @@ export class EngineFleet {
   }
 
   /**
-   * Sends engines to rest whose turns fail one after another, or take far longer than the other engines' turns; lists
-   * them.
+   * Sends to rest the engines whose turns fail one after another, or take far longer than the other engines' turns;
+   * lists them.
    */
   unfit(): readonly Rest[] {
     const failing = restsDue(this.#faults)

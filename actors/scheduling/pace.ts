@@ -5,7 +5,7 @@
  * in   completed turns        out  a verdict on an engine each time it has completed `window` further measured turns
  * Invariant: an engine is slow only in comparison with other measured engines, so the last engine is never removed.
  * Turns in which the weights changed or the engine preempted the turn, and turns of fewer than `leastTokens` tokens,
- * are not measured: their time does not depend on the engine's speed alone.
+ * are not measured: their time depends on more than the engine's speed.
  */
 import { quantile } from '../../kernels'
 import type { TurnCompleted } from '../../messages/facts'
@@ -29,8 +29,7 @@ const leastTokens = 16
 /** Factor: an engine is slow if its p99 is above this many times the median p99 of the other engines. */
 const slowTimes = 4
 /**
- * Milliseconds per token: an engine with this p99 or less is never slow, since a busy host alone can explain the
- * difference.
+ * Milliseconds per token: an engine with this p99 or less is never slow, since a busy host can explain the difference.
  */
 const quickMs = 100
 
@@ -58,7 +57,7 @@ function verdict(p99Ms: number, paces: EnginePaces, engine: EngineId): PaceVerdi
   if (!(p99Ms > Math.max(quickMs, slowTimes * usual))) return { isSlow: false }
   return {
     isSlow: true,
-    reason: `it is slow: p99 of its last ${window} turns ${Math.round(p99Ms)} ms a token, of the other engines ${Math.round(usual)} ms`,
+    reason: `it is slow: the p99 of its last ${window} turns is ${Math.round(p99Ms)} ms per token, the median p99 of the other engines ${Math.round(usual)} ms`,
   }
 }
 

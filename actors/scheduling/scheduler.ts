@@ -30,8 +30,8 @@ export interface SchedulerState {
   /** Trajectories that are under way and that this scheduler has assigned at least once. */
   readonly started: Set<TrajectoryId>
   /**
-   * Requests that wait until at least one engine takes turns and each such engine has loaded the request's `minVersion`
-   * or a newer version.
+   * Requests that wait until at least one engine accepts turns and each engine that does has loaded the request's
+   * `minVersion` or a newer version.
    */
   readonly early: Map<TrajectoryId, GenerateTurn>
   readonly fleet: EngineFleet
@@ -168,7 +168,7 @@ function leave(state: SchedulerState, left: Pick<EngineLeft, 'engine' | 'retryAf
   for (const trajectory of state.scheduler.engineLeft(engine)) state.stranded.set(trajectory, engine)
 }
 
-/** Records a sign of life of an engine; an engine that has joined and has weights takes turns from now on. */
+/** Records a sign of life of an engine; an engine that has joined and has weights accepts turns from now on. */
 function hear(state: SchedulerState, engine: EngineId): void {
   const joined = state.fleet.heard(engine)
   if (joined === undefined) return
@@ -205,8 +205,9 @@ function interruptStranded(state: SchedulerState, fx: Effects): Fact[] {
 }
 
 /**
- * Reports, in tokens, how far the scheduler's KV-cache ledger differs from the engine's latest status (`driftTokens`),
- * and what that status has beyond the need of its turns, so other clients must use it (`foreignTokens`).
+ * Reports two differences between the engine's latest status and the scheduler's KV-cache ledger, in tokens.
+ * driftTokens: the used tokens of the status less those of the ledger. foreignTokens: the used tokens beyond the
+ * expected need of the run's turns, which other clients must use.
  */
 function ledgerStatus(state: SchedulerState, engine: EngineId, fx: Effects): readonly Command[] {
   const account = state.scheduler.ledger.engine(engine)
@@ -219,8 +220,8 @@ const withFacts = (facts: readonly Fact[], decision: Decision): Decision =>
   facts.length === 0 ? decision : { ...decision, facts: [...facts, ...decision.facts] }
 
 /**
- * Records a request for a turn. Hands it to the scheduling policy, or keeps it in `early` while no engine takes turns
- * or one of them has weights that are too old for it. Ignores a request for an earlier turn, or an earlier attempt of
+ * Records a request for a turn. Hands it to the scheduling policy, or keeps it in `early` while no engine accepts turns
+ * or one that does has weights that are too old for it. Ignores a request for an earlier turn, or an earlier attempt of
  * the turn, than the trajectory's latest request.
  */
 function take(state: SchedulerState, request: GenerateTurn): void {

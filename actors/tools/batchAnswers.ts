@@ -2,7 +2,7 @@
  * Batches the answers of an executor: calls that end within a few milliseconds are recorded in one append, with one
  * report to the dispatcher.
  *
- * in   answers, one a call      out  for the first call of a batch all of the batch's messages, for the others nothing
+ * in   answers, one per call    out  for the first call of a batch all of the batch's messages, for the others nothing
  * Invariant: an answer that comes the window's time or more after the end of the latest batch is not delayed; any other
  * waits until that time has passed. The window is asked for at the first answer of each batch.
  */

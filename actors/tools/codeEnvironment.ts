@@ -60,7 +60,7 @@ function pythonOf({ python, packages = [] }: CodeTools): string | undefined {
   throw new TroupeError('process.no_packages', {
     boundary: 'process',
     retriable: false,
-    message: `tools.packages: no Python with ${packages.join(', ')}: looked in ${packagesVenv(packages)}`,
+    message: `tools.packages: no Python is set up with ${packages.join(', ')}: looked in ${packagesVenv(packages)}`,
     hint: `npx troupe setup packages ${packages.map(one => `'${one}'`).join(' ')}`,
   })
 }

@@ -20,10 +20,13 @@ import { LeaseClock } from './leaseClock'
 import { toolKey } from './toolPort'
 
 export interface DispatcherOptions {
-  /** An executor without a report, or a call that no report names, for this many ms counts as lost. Default: 5000. */
+  /**
+   * Time in ms after which an executor without a report, or a call that no report names, counts as lost. Default: 5000.
+   */
   readonly leaseMs?: number
-  /** Upper bounds on waiting calls (65,536 by default) and their arguments' bytes (256 MiB); a call beyond is dropped. */
+  /** Upper bound on the waiting calls; a call that would exceed it is dropped. Default: 65,536. */
   readonly maxWaiting?: number
+  /** Upper bound on the bytes of waiting calls' arguments; a call that would exceed it is dropped. Default: 256 MiB. */
   readonly maxWaitingBytes?: number
   /** Time in ms that the first call for a tool which no executor offers waits before an alarm. Default: 30,000. */
   readonly unservedMs?: number

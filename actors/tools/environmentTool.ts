@@ -29,7 +29,7 @@ export function environmentTool(name: string, environments: () => Promise<Rollou
 
 /**
  * True in the last step of a task, whose verifier runs when the rollout has ended: `submit` then needs no environment.
- * Calls of `submit` in tasks of one step bring none.
+ * Calls of `submit` in tasks of one step carry no environment.
  */
 const isInLastStep = (at: EnvironmentAt | undefined): boolean =>
   at === undefined || endedSteps(at.calls).length + 1 >= (at.task.steps?.count ?? 1)

@@ -36,8 +36,9 @@ export interface ExecutorPortOptions {
   readonly run?: RunId
   /**
    * Expected time in ms from the report of a call's end to the arrival of the next call: the way to the dispatcher and
-   * back. Besides one slot per worker, the executor offers one for each call that its workers end on average in that
-   * time and the longest window of answers (50 ms), up to 64, so that the next calls already wait here. Default: 20.
+   * back. The executor offers one slot per worker. It also offers up to 64 slots for the calls that its workers end on
+   * average within this time plus 50 ms (the longest window of answers), so that the next calls already wait here.
+   * Default: 20.
    */
   readonly turnaroundMs?: number
 }
@@ -112,7 +113,10 @@ export function executorPort(options: ExecutorPortOptions): ExecutorPort {
 
   /** Mean time in ms between two ends of calls while all workers are busy. */
   const callMs = () => Math.max(meanMs ?? 0, 0.1) / lanes
-  /** The workers must have calls until those arrive that the next report asks for. */
+  /**
+   * Time in ms within which the ends of calls are recorded together: as long as the calls that wait here keep the
+   * workers busy until the next report brings new calls, but at least 10 and at most 50 ms.
+   */
   const windowMs = () => Math.min(maxWindowMs, Math.max(minWindowMs, waiting.size * callMs() - turnaroundMs))
   const slots = () => {
     if (leaving) return 0

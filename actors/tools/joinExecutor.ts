@@ -25,7 +25,7 @@ export interface ExecutorOptions extends Pick<ExecutorPortOptions, 'lanes' | 'to
    * Default: 1000.
    */
   readonly offerEveryMs?: number
-  /** Called when the executor has failed for good, or was refused. Default: `onFailed` of the embedding. */
+  /** Called with the error when the executor has given up, or was refused. Default: `onFailed` of the embedding. */
   readonly onFailed?: (error: Error) => void
 }
 
@@ -75,7 +75,8 @@ export async function joinExecutor(
       try {
         await journal.append([port.leave()])
       } finally {
-        // Also if the log cannot be written: the dispatcher then assigns the calls elsewhere when the lease ends.
+        // The host closes even if the log cannot be written: the dispatcher then assigns the calls elsewhere when their
+        // leases end.
         await hosted.close(how)
       }
       // The aborted calls are no longer held, so the dispatcher can assign them elsewhere.

@@ -211,7 +211,7 @@ async function connectOnce(config: McpServerConfig): Promise<Connection> {
     ended: new Promise(resolve => {
       client.onclose = () => {
         connection.isOver = true
-        resolve(`ended${stderr.trim() === '' ? '' : `, its last words: ${stderr.trim()}`}`)
+        resolve(`ended${stderr.trim() === '' ? '' : `; the end of its stderr: ${stderr.trim()}`}`)
       }
     }),
   }
@@ -219,7 +219,7 @@ async function connectOnce(config: McpServerConfig): Promise<Connection> {
     await client.connect(transport, { timeout: config.startTimeoutMs })
   } catch (thrown) {
     await client.close().catch(() => {})
-    const said = stderr.trim() === '' ? '' : `; its last words: ${stderr.trim()}`
+    const said = stderr.trim() === '' ? '' : `; the end of its stderr: ${stderr.trim()}`
     throw new Error(`${asError(thrown).message}${said}`, { cause: thrown })
   }
   return connection

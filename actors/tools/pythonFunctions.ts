@@ -25,7 +25,7 @@ import { textResult } from '../../sandbox/tools/pythonTool'
 import { argumentChecker } from './functionTool'
 import type { Tool } from './toolPort'
 
-/** The field `tools.functions`. */
+/** The recipe's field `tools.functions`: a Python file whose functions are tools. */
 export interface PythonFunctions {
   readonly file: string
   readonly names?: readonly string[] | undefined

@@ -110,8 +110,8 @@ export const takesCode = ({ parameters }: ToolSchema) =>
 
 /**
  * Returns the schemas of the tools in `tools.names`, the recipe's own or else built-in ones; without `tools.names`, of
- * all tools of the recipe. Not among them are functions of a Python file and tools of MCP servers.
- * @throws TroupeError config.no_tool (an unknown name)
+ * all tools of the recipe. Functions of a Python file and tools of MCP servers are not included. @throws TroupeError
+ * config.no_tool (an unknown name)
  */
 export function namedTools({ config, recipe }: RunToolsOptions): readonly ToolSchema[] {
   const { names } = config.tools
@@ -148,7 +148,7 @@ function all(
 
 /**
  * Adds a list of the missing modules (`environmentOf`) to the description of each tool that runs the model's code, so
- * that the model does not import them in vain. Changes no schema if none is missing, or if the interpreter does not
+ * that the model does not try to import them. Changes no schema if none is missing, or if the interpreter does not
  * answer; opening the sandbox then reports the interpreter's error.
  */
 async function sayMissing(options: RunToolsOptions, schemas: readonly ToolSchema[]): Promise<readonly ToolSchema[]> {
@@ -203,7 +203,7 @@ function notebookIn(sandbox: Sandbox, memoryMb: number): Tool {
 }
 
 const noEnvironments = async (): Promise<never> => {
-  const message = 'this process opens no environments for the tools of tasks on files'
+  const message = 'the tool acts in the environment of a task, but this process opens no environments'
   throw bad('config.no_environments', message, 'run these tasks with `troupe train` or `troupe rollout`')
 }
 

@@ -39,7 +39,7 @@ export interface Verdict {
 export interface AnswerGraderOptions extends MathVerifyOptions {
   /**
    * True if, where the truth is an integer, an answer that is not written as a number in digits is wrong, whatever its
-   * value: `\\gcd(10,15)` does not answer 5. Default: false.
+   * value: `\gcd(10,15)` is then wrong although its value is the truth 5. Default: false.
    */
   readonly literal?: boolean
 }
@@ -70,7 +70,11 @@ export function answerGrader(sandbox: Pick<Sandbox, 'run' | 'lanes'>, options: A
     const byRule = decideByRules({ answer, truth, units, isSameText: answer === truth || given === wanted })
     if (byRule !== undefined) return byRule
     if (literal && normalizeInteger(truth) !== undefined && !isNumberLiteral(answer)) {
-      return { correct: false, how: 'literal', why: 'an expression; expected a number in digits, as the truth is' }
+      return {
+        correct: false,
+        how: 'literal',
+        why: 'the answer is an expression; expected a number in digits, since the truth is an integer',
+      }
     }
     const key = `${truth}\u0000${answer}`
     const cached = cache.get(key)
@@ -139,6 +143,6 @@ function decideByRules({ answer, truth, units, isSameText }: Pair): Verdict | un
   const correct = equalIgnoringBlanks(answer, truth)
   const why = correct
     ? 'the same numbers, separated by blanks'
-    : 'only a blank separates two numbers, which makes no value'
+    : 'two numbers with only a blank between them are not one value'
   return { correct, how: 'text', why }
 }

@@ -47,7 +47,7 @@ export function environmentGrader(
         return {
           reward: null,
           how: 'task.no_reward',
-          why: `the verifier wrote ${Object.keys(rewards).join(', ')} alone`,
+          why: `the verifier wrote no reward with the name reward; it wrote: ${Object.keys(rewards).join(', ')}`,
         }
       const others = Object.entries(rewards).filter(([name]) => name !== 'reward')
       const said = [
@@ -55,7 +55,9 @@ export function environmentGrader(
         ...(harbor.steps.length > 1
           ? results.map(one => `step ${one.name}: ${one.rewards.reward ?? 'no reward'}`)
           : []),
-        ...(from === 'other-files' ? ['the files were made again by running the calls again, and differ'] : []),
+        ...(from === 'other-files'
+          ? ['the files were restored by running the recorded calls again, and differ from the recorded files']
+          : []),
         log.trim().slice(-shownChars),
       ].filter(text => text !== '')
       return { reward, answer: '', how: 'verifier', ...(said.length === 0 ? {} : { why: said.join('; ') }) }

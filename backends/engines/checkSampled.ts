@@ -15,7 +15,7 @@ export function checkSampled(
   const isId = (id: unknown) => Number.isInteger(id) && (id as number) >= 0 && (id as number) < vocabulary
   if (!isList(tokens) || !tokens.every(isId))
     throw broken(`expected token ids from 0 to ${vocabulary - 1}, found ${shown(tokens)}`)
-  const lacks = `${tokens.length} tokens with ${isList(logprobs) ? logprobs.length : 'no'} logprobs`
+  const lacks = `${tokens.length} tokens with ${isList(logprobs) ? logprobs.length : 'no'} logprobs, expected one each`
   if (!isList(logprobs) || logprobs.length !== tokens.length) throw broken(lacks)
   const isLogprob = (p: unknown) => typeof p === 'number' && Number.isFinite(p) && p <= 1e-3
   if (!logprobs.every(isLogprob)) throw broken(`invalid logprobs, expected finite numbers up to 0: ${shown(logprobs)}`)

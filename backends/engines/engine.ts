@@ -4,8 +4,8 @@
  *
  * in   a context and how to sample            out  tokens, their logprobs, and the policy version that sampled each
  * Invariant: token ids in and out; only the OpenAI-compatible engine tokenises, and it is marked as not trainable. A
- * request that is aborted while it runs resolves with the tokens sampled so far (that of a custom engine: with what its
- * function returns).
+ * request that is aborted while it runs resolves with the tokens sampled so far; a custom engine's request resolves
+ * with what its function returns, or without tokens if the function throws.
  */
 import type { EngineStatus } from '../../messages/commands'
 import type { PolicySegment, Sampling, TurnTiming } from '../../messages/facts'

@@ -4,10 +4,10 @@
  *
  * in   the process's client, the promise of its end
  * out  calls by the name of their request in RenderCall (policy.proto), in camelCase; their errors are TroupeErrors
- * Invariant: each call ends once: by its answer, its deadline, or the end of the stream. One that is too large is
- * refused before it is sent, since gRPC would end the stream with all others. A call that is late is
- * cancelled: the process does not carry it out if it has not begun. If the stream breaks while the process lives, the
- * next call opens another.
+ * Invariant: each call ends once: by its answer, its deadline, or the end of the stream. A call that is too large is
+ * refused before it is sent, since gRPC would end the stream with all other calls. A call that is late is cancelled:
+ * the process does not carry it out if it has not begun. If the stream breaks while the process lives, the next call
+ * opens another.
  */
 import type { ClientDuplexStream, ServiceError } from '@grpc/grpc-js'
 import { afterAwake } from '../../runtime/awakeTimer'
@@ -32,7 +32,7 @@ interface Waiting {
   readonly failed: (error: Error) => void
 }
 
-/** The rest of a message's bound is for the lengths and names that gRPC adds. */
+/** Upper bound on a request's texts and arrays, in bytes. The other 16 MiB are for the lengths and names of gRPC. */
 const mostBytes = maxMessageBytes - 16 * 1024 * 1024
 
 export interface Calls {
@@ -74,7 +74,7 @@ export function openCalls(client: PolicyClient, lost: Promise<Error>): Calls {
       return new Promise((resolve, reject) => {
         const bytes = bytesIn(request)
         if (bytes > mostBytes)
-          return reject(refusal(`${name}: the request has ${bytes} bytes, at most ${mostBytes} are taken`))
+          return reject(refusal(`${name}: the request has ${bytes} bytes, at most ${mostBytes} can be sent`))
         stream ??= open()
         const number = calls++ % 2 ** 32
         const cancelTimer = afterAwake(timeoutMs, () => {

@@ -27,7 +27,7 @@ export interface Renderer {
   /** Bytes of each token; undefined if the text of tokens is not the UTF-8 of their bytes, one after the other. */
   tokenBytes(): Promise<TokenBytes | undefined>
   /**
-   * Encodes a text without a template, for engines that answer with text alone; sampling may have produced other token
+   * Encodes a text without a template, for engines that answer only with text; sampling may have produced other token
    * ids.
    */
   encode(text: string): Promise<Int32Array>

@@ -3,10 +3,9 @@
  *
  * in   messages, tools, tool responses, texts, token ids       out  text, token ids, masks
  * Invariant: every call has a deadline. Calls that decode or encode are repeated if they are late, up to 5 attempts
- * (breaker.ts), so that a slow process does not lose a generation because its text is missing; other calls are not
- * repeated.
- * If the process cannot render its input, such as when a template refuses it, the error is `render.refused`, with the
- * reason.
+ * (breaker.ts), so that no generation is lost because a slow process did not decode its text in time; other calls are
+ * not repeated. If the process cannot render its input, such as when a template refuses it, the error is
+ * `render.refused`, with the reason.
  */
 
 import type { ToolSchema } from '../../config/toolSchema'

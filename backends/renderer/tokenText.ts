@@ -15,13 +15,13 @@ export interface TokenBytes {
 
 export interface TokenText {
   add(tokens: Int32Array): void
-  /** Resolves when the text of all added tokens has been passed to `give`. */
+  /** Passes on the rest, an incomplete character as U+FFFD. Resolves when `give` has the text of all added tokens. */
   end(): Promise<void>
 }
 
 const incomplete = '\ufffd'
 
-/** @param table the vocabulary's bytes, if the text of tokens is the UTF-8 of those (`Renderer.tokenBytes`) */
+/** @param table the vocabulary's bytes, if the text of tokens is their bytes as UTF-8 (`Renderer.tokenBytes`) */
 export function tokenText(
   decode: (tokens: Int32Array) => Promise<string>,
   give: (text: string) => void,
@@ -38,7 +38,7 @@ function joinedText({ bytes, ends }: TokenBytes, give: (text: string) => void): 
   return {
     add(tokens) {
       let text = ''
-      // A number that no token has adds nothing, as the tokenizer decodes it to nothing.
+      // An id that no token has adds nothing, as the tokenizer decodes it to nothing.
       for (const token of tokens)
         text += decoder.decode(bytes.subarray(ends[token - 1] ?? 0, ends[token] ?? 0), { stream: true })
       say(text)

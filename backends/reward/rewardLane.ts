@@ -37,7 +37,7 @@ export interface RewardLane {
   readonly ready: Promise<string | undefined>
   /** Resolves with a description of the end of the process: its exit code or signal, or why it could not be started. */
   readonly ended: Promise<string>
-  /** True once SIGKILL has ended the process, unless `kill` sent it: it came from outside, often for lack of memory. */
+  /** True once a SIGKILL from outside has ended the process (not that of `kill`), often for lack of memory. */
   wasKilled(): boolean
   /** Called with each answer; the owner of the process sets it. */
   onLine: (line: RewardLine) => void

@@ -62,8 +62,9 @@ export async function startRewardProcesses(given: RewardProcessOptions): Promise
   const { timeoutMs, processes = 1 } = options
   if (file !== undefined && !existsSync(file)) throw notLoaded(options, `the file ${resolve(file)} does not exist`)
   const waiting: Ask[] = []
-  /** All live processes: those that start, run a question or are idle. `idle` holds the idle ones again. */
+  /** All live processes: those that start, run a question or are idle. */
   const lanes = new Set<RewardLane>()
+  /** Processes that are ready and have no question. */
   const idle = new Set<RewardLane>()
   let ids = 0
   let closed = false

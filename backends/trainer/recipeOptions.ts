@@ -94,7 +94,7 @@ export type TrainerSettings = Readonly<
   readonly maxStepTokens?: number
 }
 
-/** Upper bound on the tokens of a step for recipes whose steps are small: agents may give several rows a rollout. */
+/** Lowest upper bound on a step's tokens, for small recipes: an agent's rollout may give several sequences. */
 const leastStepTokens = 2 ** 27
 
 export function trainerOptionsOf(config: RecipeConfig): TrainerSettings {
@@ -120,7 +120,7 @@ export function trainerOptionsOf(config: RecipeConfig): TrainerSettings {
   }
 }
 
-/** Tokens of a step whose groups are all kept whole and fill their contexts: a step of the recipe never has more. */
+/** Tokens of a step in which all rollouts of all groups fill their contexts, but at least `leastStepTokens`. */
 function maxStepTokensOf({ rollout, limits }: RecipeConfig): number {
   return Math.max(leastStepTokens, rollout.groupsPerStep * rollout.groupSize * limits.contextTokens)
 }

@@ -43,7 +43,7 @@ export interface PartialCheckpoints {
   readonly every: number
   /** Directory of the checkpoint from which this call resumes. Default: the call begins anew. */
   readonly resume?: string
-  /** sha256 of that checkpoint's manifest.json; absent: its files are checked by the manifest alone. */
+  /** sha256 of that checkpoint's manifest.json; absent: the manifest itself is not checked. */
   readonly resumeManifest?: string
   /** Identifies the call that the checkpoints belong to; a `resume` of another owner is refused. */
   readonly owner?: string
@@ -77,7 +77,7 @@ export interface Saved {
 export interface SavedCheckpoint {
   /** sha256 of the checkpoint's manifest.json, in hex. */
   readonly manifest: string
-  /** Size of all files of the checkpoint in bytes. */
+  /** Size in bytes of the checkpoint's files, without manifest.json. */
   readonly bytes: number
 }
 
@@ -107,7 +107,7 @@ export interface Trainer {
   step(sequences: readonly TrainSequence[], options: GrpoOptions, checkpoints?: PartialCheckpoints): Promise<Metrics>
   /**
    * Writes weights, config and tokenizer as `transformers` loads them: to a temporary directory, fsynced, renamed. A
-   * trainer of adapters writes the merged weights, and the adapters alone in `adapter/`, as peft loads them.
+   * trainer of adapters writes the merged weights, and in `adapter/` the adapters, as peft loads them.
    * `withOptimizer`: writes a whole checkpoint, and returns when that is on disk.
    */
   save(directory: string, withOptimizer: boolean): Promise<Published>

@@ -63,12 +63,9 @@ const configs = ['config.json', 'adapter_config.json']
 
 const attempts = 6
 const usualFetchMs = 3_600_000
-/**
- * Bounds on what is kept. kept: number of fetched versions that stay on this host, over all runs. partsKeptMs:
- * milliseconds since the last change of an incomplete fetch's directory after which it counts as abandoned and is
- * removed.
- */
+/** Number of fetched versions that stay on this host, over all runs. */
 const kept = 4
+/** Milliseconds without a change after which the directory of an incomplete fetch is abandoned, and so removed. */
 const partsKeptMs = 3_600_000
 
 const underWay = new Map<string, Promise<string | undefined>>()
@@ -105,8 +102,8 @@ export async function weightsHere(weights: PublishedWeights, options: FetchOptio
 }
 
 /**
- * Returns the learner's path if it holds the published weights on this host, else undefined. It may hold other weights:
- * another run's, or an old copy.
+ * Returns the learner's path if it holds the published weights on this host, else undefined. The path may hold other
+ * weights here: another run's, or an old copy.
  */
 async function ifSound(directory: string, digests: WeightDigests): Promise<string | undefined> {
   if (!configs.some(name => existsSync(join(directory, name)))) return undefined
@@ -257,7 +254,7 @@ async function again<T>(
         boundary: 'engine',
         retriable: true,
         message: `cannot fetch the weights at ${url}: ${failedRequest(thrown)}`,
-        hint: 'check that the learner still runs: it serves weights while it runs (--serve-weights), and removes those older than train.keepVersions; after 401 check TROUPE_WEIGHTS_TOKEN, after an error of a file this disk',
+        hint: 'check that the learner still runs: it serves weights while it runs (--serve-weights), and removes those older than train.keepVersions; if the server answers 401, check TROUPE_WEIGHTS_TOKEN; if the error names a file, check this disk',
         cause: thrown,
       })
     }

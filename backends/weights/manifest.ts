@@ -3,7 +3,7 @@
  *
  * in   a directory, the sha256 of its manifest.json that a fact has
  * out  the faults of its files; none if it is sound
- * Invariant: nothing is changed. Each file is read once; a file that the manifest does not name is not looked at.
+ * Invariant: nothing is changed. Each file is read once; a file that the manifest does not name is not read.
  */
 import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
@@ -12,10 +12,7 @@ import { join } from 'node:path'
 import { z } from 'zod'
 
 export const manifestName = 'manifest.json'
-/**
- * Highest `format` of a manifest, the layout of its directory, that this version reads
- * (troupe_policy/model/manifest.py).
- */
+/** Highest manifest `format` (layout of the directory) that this version reads (troupe_policy/model/manifest.py). */
 export const manifestFormat = 2
 
 /** A file that is not what its manifest, or the log, says. */

@@ -165,7 +165,7 @@ function parsed(address: string): { readonly host: string; readonly port: number
   throw new TroupeError('cli.wrong_usage', {
     boundary: 'cli',
     retriable: false,
-    message: `--serve-weights '${address}' is no HOST:PORT`,
+    message: `--serve-weights '${address}' is not HOST:PORT with a port of 0 to 65535`,
     hint: 'give the address at which the hosts of engines reach this host: --serve-weights 10.0.0.1:8900',
   })
 }

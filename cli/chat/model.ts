@@ -128,7 +128,7 @@ const noModel = (engine: string | undefined) =>
   engine === undefined || engine === 'local'
     ? wrong('the chat has no model', 'give --model DIR; `troupe setup smollm2` makes a small one')
     : wrong(
-        `no model directory is known for --engine ${engine}: it did not answer with one that exists on this machine`,
+        `no model directory is known for --engine ${engine}: the engine named none that exists on this machine`,
         'give --model DIR, for the tokenizer and the chat template of the model that the engine serves',
       )
 

@@ -34,8 +34,9 @@ export async function answering(text: string, answer: Answer): Promise<number> {
 }
 
 /**
- * Passes the messages that a person types to `answer`, one after the other. Ctrl-C ends a running answer; when no
- * answer runs, it discards a half-written message; when there is none, it ends the chat, as the end of input does.
+ * Passes the messages that a person types to `answer`, one after the other. Ctrl-C ends a running answer. When no
+ * answer runs, Ctrl-C discards a half-written message; without such a message it ends the chat, as the end of input
+ * does.
  */
 export async function talking(
   answer: Answer,

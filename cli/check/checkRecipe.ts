@@ -124,7 +124,7 @@ export const faultText = ({ place, what, cure, kind }: Fault): string =>
   `${kind === 'warning' ? 'warning: ' : ''}${place}: ${what}\n    ${cure}`
 
 /**
- * Throws if a fault is an error; warnings alone pass. @throws TroupeError config.problems, or with the code of the
+ * Throws if a fault is an error; a warning does not count. @throws TroupeError config.problems, or with the code of the
  * error if there is only one
  */
 export function refuseFaults(name: string, faults: readonly Fault[]): void {

@@ -50,7 +50,7 @@ export async function promptFaults(
   // A busy machine says nothing about the recipe, and a run renders every prompt anyway.
   if (said.isLate) {
     const what = `the lengths of prompts were not checked: Python did not answer within ${measureMs / 1000} s`
-    return { faults: [warning(place, what, 'check again when the machine does less')], said: 'no prompts' }
+    return { faults: [warning(place, what, 'check again when the machine is less busy')], said: 'no prompts' }
   }
   if (said.fault !== undefined) {
     return {

@@ -25,7 +25,7 @@ export function scheduleFaults(config: RecipeConfig): readonly Fault[] {
       error(
         'config.no_rendezvous',
         'train.rendezvous',
-        `missing, with train.nodes ${train.nodes}: the trainer's ranks on ${train.nodes} hosts have no address at which to meet`,
+        `is missing although train.nodes is ${train.nodes}: the trainer's ranks on ${train.nodes} hosts have no address at which to meet`,
         "give an address of the learner's host: --set train.rendezvous=HOST:29400",
       ),
     )

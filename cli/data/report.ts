@@ -9,9 +9,10 @@ export interface DataReport {
   readonly out: string
   readonly rows: number
   readonly kept: number
-  /** Number of rows by reason. Broken rows do not have the set's form; dropped rows were filtered out. */
+  /** Number of rows that do not have the set's form, by reason. */
   readonly broken: Readonly<Record<string, number>>
   readonly brokenAt: readonly string[]
+  /** Number of rows that were filtered out, by reason. */
   readonly dropped: Readonly<Record<string, number>>
   readonly integer: boolean
   readonly agreement: { readonly least: number; readonly of: number } | null

@@ -5,9 +5,9 @@
  * out  the recipe with smaller sizes and counts; the list of changes
  * Invariant: the kind of architecture, the selection, the loss and the scheduler are the recipe's own; their smaller
  * sizes and counts are in the list. Tasks, demonstrations (conversations for the cold start), the reward (`math`) and
- * the recipe's `tools` (Python alone) are the dry run's own, so no data is downloaded; `tools.functions` and MCP
- * servers stay. Not in the list are these, fields of a short run on a CPU (such as the device, alarms that stop, the
- * interval of evaluations) and sections that are left out (hardware, timeouts, trackers).
+ * the recipe's `tools` (only Python) are the dry run's own, so no data is downloaded; `tools.functions` and MCP servers
+ * stay. The list contains neither these replacements, nor fields of a short run on a CPU (such as the device, alarms
+ * that stop, the interval of evaluations), nor sections that are left out (hardware, timeouts, trackers).
  */
 
 import { type Recipe, type RecipeConfig, type RecipeInput, type RewardConfig, withoutUsual } from '../../config'

@@ -13,8 +13,8 @@ import type { Journal } from '../../runtime/journal/journal'
 
 export interface EvaluationDetails {
   /**
-   * By category: the mean over its problems of each problem's mean reward, and the number of these problems. Only
-   * judged answers count. Empty when tasks have no category.
+   * For each category: the mean, over its problems, of each problem's mean reward; and the number of these problems.
+   * Only judged answers count. Empty when tasks have no category.
    */
   readonly categories: Readonly<Record<string, { readonly score: number; readonly n: number }>>
   /** Share (0 to 1) of the IFEval instructions in judged answers that were followed; null for other benchmarks. */

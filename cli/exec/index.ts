@@ -1,5 +1,5 @@
 /**
- * `troupe exec`: runs Python in the sandbox alone, one call per line (line.ts has the format).
+ * `troupe exec`: runs Python in the sandbox, without a model or a run, one call per line (line.ts has the format).
  *
  * in   requests on stdin      out  one line on stdout for each, as they finish
  * Invariant: every line that was read and is not blank is answered, unless the reader of stdout goes away or a second

@@ -1,6 +1,6 @@
 /**
- * Experiment cold-start: compares a cold start (supervised fine-tuning before reinforcement learning) that teaches the
- * format alone with one that also imitates reasoning (arXiv 2508.20722 §4.1), on the quickstart.
+ * Experiment cold-start: compares a cold start (supervised fine-tuning before reinforcement learning) that teaches only
+ * the format with one that also imitates reasoning (arXiv 2508.20722 §4.1), on the quickstart.
  *
  * Both arms imitate the same calls and answers; the arm reasoning-heavy writes a thought before each call and answer.
  * Reinforcement learning is the same.

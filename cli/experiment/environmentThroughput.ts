@@ -1,6 +1,6 @@
 /**
- * Experiment environment-throughput: measures the sandbox alone with 45,000 calls, as many as a step of the paper makes
- * (arXiv 2508.20722 §3.1, Fig. 6).
+ * Experiment environment-throughput: measures the sandbox by itself with 45,000 calls, as many as a step of the paper
+ * makes (arXiv 2508.20722 §3.1, Fig. 6).
  *
  * It measures the calls per second that the machine can answer, then about 45,000 calls that arrive independently at 70
  * % of that rate, then 45,000 calls at once. In each of the last two, every call prints another number, so a swapped

@@ -53,8 +53,8 @@ async function partsOf(recorded: RecordedRun): Promise<readonly Part[]> {
 }
 
 /**
- * Reduces the log to steps and a summary. Trajectories are read first, because a step reports the rollouts known by
- * then.
+ * Reduces the log to steps and a summary. Trajectories are read first, because the report of a step covers the rollouts
+ * that were read before it.
  */
 async function folded(recorded: RecordedRun, run: string, parts: readonly Part[]): Promise<RecordedArm> {
   const state = progress((await configOf(recorded)).selection)

@@ -33,7 +33,7 @@ async function pairOf(seed: number, { directory }: ExperimentOptions): Promise<r
   return runs
 }
 
-/** Mean of a figure over the steps of a run's last quarter, without those that lack the figure; null if all lack it. */
+/** Mean of a figure over those steps of a run's last quarter that have the figure; null if none of them has it. */
 const late = (run: TrainedRun, figure: (step: TrainedRun['steps'][number]) => number | null): number | null => {
   const tail = run.steps.slice(-Math.max(1, Math.ceil(run.steps.length / 4)))
   const values = tail.map(figure).filter(value => value !== null)

@@ -1,6 +1,6 @@
 /**
  * Resolves what a gateway serves: the recipe's sampling, limits, model and engines; options of the command line
- * override.
+ * override the recipe.
  *
  * in   a recipe's name, or none; the options (`GatewayModelOptions`)
  * out  the resolved recipe, whose model is a directory
@@ -23,11 +23,9 @@ export interface GatewayModelOptions {
   readonly set: readonly string[]
 }
 
-/**
- * Calls that a local engine decodes at once, and whole contexts that fit its KV cache: defaults for a gateway without a
- * recipe, which --set overrides.
- */
+/** Default number of calls that a local engine decodes at once, without a recipe; --set overrides it. */
 const localSequences = 8
+/** Default number of whole contexts that fit a local engine's KV cache, without a recipe; --set overrides it. */
 const localContexts = 4
 
 /** @throws TroupeError cli.wrong_usage, config.bad_engine, config.invalid, config.no_recipe */

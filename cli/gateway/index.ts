@@ -146,6 +146,7 @@ function keyIn(file: string): string {
   } catch (thrown) {
     throw wrong(`--key-file ${file} cannot be read: ${asError(thrown).message}`, 'give a file with the key')
   }
-  if (text.length < 16) throw wrong(`the key in ${file} has ${text.length} characters`, 'give one of at least 16')
+  if (text.length < 16)
+    throw wrong(`the key in ${file} has ${text.length} characters; expected at least 16`, 'use a longer key')
   return knowSecret(text)
 }

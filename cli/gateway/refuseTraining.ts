@@ -7,13 +7,13 @@ import type { Journal } from '../../runtime/journal/journal'
 
 /** @throws TroupeError gateway.run_in_training */
 export async function refuseTraining(journal: Pick<Journal, 'offsets'>, run: string): Promise<void> {
-  // A run with a learner's or curriculum's claim is one of these commands'; a gateway writes nothing to this topic.
+  // These commands write a claim to the topic `learner` when they start a run; a gateway writes nothing to it.
   const { next } = await journal.offsets('learner', 0)
   if (next === 0) return
   throw new TroupeError('gateway.run_in_training', {
     boundary: 'config',
     retriable: false,
-    message: `run '${run}' is one of troupe train, rollout or eval; a gateway would take its partition over, and the run's own decisions would no longer count`,
+    message: `run '${run}' was started by troupe train, rollout or eval; a gateway would take over its partition, and the run's own decisions would no longer count`,
     hint: 'give another --run; for agents that the run itself starts, use the section `agent` of its recipe (docs/gateway.md)',
   })
 }

@@ -1,9 +1,9 @@
 /**
- * `troupe grade`: runs the math grader alone, one answer on each line. line.ts has the format of the lines.
+ * `troupe grade`: runs the math grader by itself, one answer on each line. line.ts has the format of the lines.
  *
  * in   {id?, answer, truth} on stdin
  * out  {id?, correct, how, why} on stdout, in the order of the lines; with --second, for each answer that was graded,
- * also {second, differ}: the verdict of arithmetic alone (null if undecidable), and whether it contradicts the grader
+ * also {second, differ}: the verdict of plain arithmetic (null if undecidable), and whether it contradicts the grader
  * Invariant: every line that was read and is not blank gets an answer, unless the reader of stdout goes away or a
  * second signal comes. Backpressure: stdin is read only while fewer than `maxOpen` answers are open and their lines
  * have at most `maxOpenBytes`. Answers that need no math-verify start no Python.
@@ -51,7 +51,7 @@ export function registerGrade(program: Command): void {
     )
     .option(
       '--second',
-      'grade each answer by arithmetic alone as well; where the two verdicts differ, the truth itself may be wrong',
+      'grade each answer by plain arithmetic as well; where the two verdicts differ, the truth itself may be wrong',
     )
     .option(
       '--literal',
@@ -86,15 +86,16 @@ export interface Graded {
   readonly wrong: number
   /** Number of lines without a verdict: they cannot be parsed, are too long, or the grader failed or was aborted. */
   readonly ungraded: number
-  /** Number of lines that arithmetic could decide; `differ` counts those where it contradicts the grader. */
+  /** Number of lines that plain arithmetic could decide. */
   readonly decided: number
+  /** Number of lines in which plain arithmetic contradicts the grader. */
   readonly differ: number
 }
 
 /**
  * Grades lines until the input ends or is destroyed.
- * @param abort aborts the answers that are not decided yet; this function fires it when the output cannot be written, for
- * example because its reader has gone
+ * @param abort aborts the answers that are not decided yet; this function fires it when the output cannot be written,
+ * for example because its reader has gone
  */
 export async function gradeLines(
   grade: AnswerGrader,

@@ -1,7 +1,8 @@
 /**
  * Parses the input lines of `grade --jsonl` and prints its output lines.
  *
- * in   a line of text, or a verdict      out  an answer and a truth, or why the line has none; a line to print
+ * in   a line of text, or a verdict
+ * out  an answer and a truth, or the reason why the line is rejected; a line to print
  * Invariant: every input line gets an output line, with the line's id if that is valid. Unknown fields are ignored, so
  * that rows of a data set can be graded unchanged.
  */
@@ -20,7 +21,7 @@ export type GradePlace = AnswerPlace | 'as-given'
 
 export interface GradeLine {
   readonly id: GradeLineId
-  /** Text of the answer; null if the text has none at the place, which cannot be with `as-given`. */
+  /** Text of the answer; null if the place holds no answer, which cannot happen with `as-given`. */
   readonly answer: string | null
   readonly truth: string
 }

@@ -1,7 +1,7 @@
 /**
  * Chooses the columns of a table that fit a terminal, so that no line breaks within a word.
  *
- * in   the widths of the columns, most important first by `order`; the terminal's width
+ * in   the widths of the columns, their order of importance, the terminal's width
  * out  for each column whether it is shown
  * Invariant: the first column by `order` is always shown; if the output is no terminal, all are. Columns are two blanks
  * apart.
@@ -25,6 +25,6 @@ export function fitColumns(
   return shown
 }
 
-/** Width of a terminal in characters, 80 if it does not tell; undefined for a stream that is no terminal. */
+/** Width of a terminal in characters, 80 if it is unknown; undefined for a stream that is no terminal. */
 export const roomOf = (stream: NodeJS.WriteStream): number | undefined =>
   stream.isTTY === true ? (stream.columns ?? 80) : undefined

@@ -1,7 +1,8 @@
 /**
  * Reads processes of this machine from /proc.
  *
- * in   nothing        out  pids; this process and its descendants, with their CPU time; the part of a run that a process serves
+ * in   nothing
+ * out  pids; this process and its descendants, with their CPU time; the part of a run that a process serves
  * Invariant: without /proc the lists are empty and nothing fails. Reading the stat of a process that has ended throws.
  */
 import { readdirSync, readFileSync } from 'node:fs'

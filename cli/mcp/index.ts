@@ -80,8 +80,8 @@ function withPlace(words: readonly string[], place: readonly string[]): readonly
 }
 
 /**
- * Runs a command. Exit code 1 with output is an answer too: `why` exits so when something is stuck, `diff` when the two
- * differ.
+ * Runs a command. Exit code 1 with output is an answer too: `why` exits with 1 when something is stuck, `diff` when the
+ * two trajectories differ.
  */
 function answerOf(words: readonly string[], timeout: number): Promise<CallToolResult> {
   const bin = join(packageRoot(), 'cli/bin.js')
@@ -91,7 +91,7 @@ function answerOf(words: readonly string[], timeout: number): Promise<CallToolRe
       const isAnswer = failed === null || (failed.code === 1 && stdout !== '')
       if (isAnswer) return resolve({ content: [{ type: 'text', text: bounded(`${stdout}${stderr}`) }] })
       resolve(
-        refusal(bounded(failed.killed ? `not done after ${timeout / 1000} s\n${stderr}` : stderr || failed.message)),
+        refusal(bounded(failed.killed ? `killed after ${timeout / 1000} s\n${stderr}` : stderr || failed.message)),
       )
     })
   })

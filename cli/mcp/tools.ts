@@ -28,7 +28,7 @@ export const logTools: Readonly<Record<string, LogTool>> = {
     words: () => ['replay', 'runs', '--json'],
   },
   steps: {
-    description: 'Figures of each optimizer step and evaluation of a run: pass@1, tool errors, tokens, groups, loss.',
+    description: 'Metrics of each optimizer step and evaluation of a run: pass@1, tool errors, tokens, groups, loss.',
     input: { run },
     words: given => ['replay', 'steps', ...option('run', given.run)],
   },
@@ -45,7 +45,7 @@ export const logTools: Readonly<Record<string, LogTool>> = {
         .string()
         .optional()
         .describe('Only trajectories with this text in the task, a turn, a call or its result.'),
-      limit: z.number().int().min(1).max(1000).optional().describe('Upper bound on their number; default 50.'),
+      limit: z.number().int().min(1).max(1000).optional().describe('Lists at most this many; default 50.'),
     },
     words: given => [
       ...[
@@ -89,7 +89,7 @@ export const logTools: Readonly<Record<string, LogTool>> = {
   },
   fork: {
     description:
-      'Continues a trajectory from a turn, several times, with the engine and tools live, as a new run, and gives the mean reward. ' +
+      'Continues a trajectory from a turn, once or several times, with a live engine and live tools, as a new run, and prints the mean reward. ' +
       'It loads a model and takes seconds to minutes. Only if the server was started with --allow-fork.',
     input: {
       run,

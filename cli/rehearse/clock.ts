@@ -52,19 +52,20 @@ const pulseMs = 5
 const longestPulseMs = 100
 const adjustMs = 100
 /**
- * Simulated time that a message may wait for its actor. While messages wait longer, the plane is behind and the speed
- * falls; while they wait less than half of it, the speed rises. A turn of the paper's lengths takes about a minute.
+ * Simulated time, in ms, that a message may wait for its actor. While messages wait longer, this process's actors are
+ * behind and the speed falls; while they wait less than half of it, the speed rises. A turn of the paper's lengths
+ * takes about a minute.
  */
 const allowedWaitMs = 1000
-/**
- * Factors on the speed, applied every `adjustMs`, when it falls and when it rises; it never falls below `lowestSpeed`.
- */
+/** Factor on the speed, applied every `adjustMs` while messages wait longer than `allowedWaitMs`. */
 const slower = 0.7
+/** Factor on the speed, applied every `adjustMs` while messages wait less than half of `allowedWaitMs`. */
 const faster = 1.15
+/** Lower bound on the speed, as a multiple of real time. */
 const lowestSpeed = 0.05
 /**
- * Minimum real time between two ticks of one actor: at high speeds, ticks at their simulated rate would be most of the
- * plane's work.
+ * Minimum real time, in ms, between two ticks of one actor: at high speeds, ticks at their simulated rate would be most
+ * of the actors' work.
  */
 const leastTickMs = 250
 

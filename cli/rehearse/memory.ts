@@ -2,10 +2,10 @@
  * Measures the memory and CPU time of this process and of all processes that it has started, by part.
  *
  * in   /proc, sampled every 2 s        out  peaks by part and of the sum, MiB; CPU seconds
- * `privateMib` is memory that only this process can use (RssAnon); the rest of `residentMib` is mostly the log's file,
- * which lmdb maps: the kernel takes those pages back when others need them. In `proportionalMib` (PSS) a page that n
- * mappings share counts 1/n for each, so that only its sum over processes is memory that they take together.
- * Invariant: without /proc there are no figures, and nothing fails. A process that lives less than 2 s may be missed.
+ * `privateMib` is memory that only one process can use (RssAnon); the rest of `residentMib` is mostly the log's file,
+ * which lmdb maps: the kernel takes those pages back when other processes need memory. In `proportionalMib` (PSS) a
+ * page that n mappings share counts 1/n for each, so its sum over processes is the memory that they use together.
+ * Invariant: without /proc nothing is measured, and nothing fails. A process that lives less than 2 s may be missed.
  */
 import { readFileSync } from 'node:fs'
 import { family, servedPart } from '../io/processes'

@@ -2,7 +2,7 @@
  * Measures how long the owners of rollouts need to rebuild their state after a crash: folds the facts of all rollouts.
  *
  * in   a rehearsal's journal        out  seconds, facts
- * Invariant: the figure is an upper bound. It covers all facts of the rehearsal, while a real owner begins at the
+ * Invariant: the measured time is an upper bound. It covers all facts of the rehearsal; a real owner begins at the
  * oldest open group, so that a resume in the middle of a step reads at most that step.
  */
 import { coordinator } from '../../actors/rollouts/coordinator'

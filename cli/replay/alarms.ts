@@ -67,6 +67,6 @@ function alarmOf(text: string): Alarm {
   if (!parsed.success) {
     throw refuse(parsed.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`).join('; '))
   }
-  if (parsed.data.name === stalled.name) throw refuse('a clock raises it, in a live run only; steps do not')
+  if (parsed.data.name === stalled.name) throw refuse('a clock raises this alarm, only in a live run; no step does')
   return completeAlarm(parsed.data)
 }

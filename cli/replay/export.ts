@@ -54,7 +54,7 @@ export function registerExport(replay: Command): void {
         .default('jsonl'),
     )
     .addOption(
-      new Option('--table <table>', 'parquet, rows (JSON lines): a row for each of these')
+      new Option('--table <table>', 'for the formats parquet and rows (JSON lines): what each row describes')
         .choices(Object.keys(tables))
         .default('trajectories'),
     )

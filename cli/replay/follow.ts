@@ -21,7 +21,7 @@ interface FollowOptions extends ReadOptions {
   readonly everyMs: number
 }
 
-const replaced = '  (does not count: its author had lost the partition to a new owner)'
+const replaced = '  (does not count: another process had replaced its writer)'
 
 export function registerFollow(replay: Command): void {
   const command = replay

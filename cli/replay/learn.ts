@@ -25,7 +25,7 @@ export function registerLearn(replay: Command): void {
     .option('--all', 'recompute every completed step after the oldest checkpoint on disk')
     .option(
       '--check <relative>',
-      'largest allowed relative difference of loss and gradient norm (default: 1e-6; on another device, or for a run on several hosts, 1e-3; in another dtype 0.05, or 0.004 of loss absolutely)',
+      'largest allowed relative difference of loss and gradient norm (default: 1e-6; on another device, or for a run on several hosts, 1e-3; in another dtype 0.05, or an absolute difference of 0.004 for the loss)',
       numberFrom(0),
     )
     .option('--device <device>', "torch device (default: the run's)")

@@ -23,7 +23,7 @@ export function registerRuns(replay: Command): void {
     .command('runs')
     .description('list the runs of a bus, the newest first')
     .option('--json', 'print one JSON line for each run')
-    .option('--run <id>', 'print the line of this run alone')
+    .option('--run <id>', 'print only the line of this run')
   withDirectory(withBus(command)).action(runs)
 }
 

@@ -33,7 +33,7 @@ export function registerShow(replay: Command): void {
   const command = replay
     .command('show [trajectory]')
     .description(
-      'print a trajectory turn by turn (a part of its id is enough; with --at alone, the trajectory of that record)',
+      'print a trajectory turn by turn (a part of its id is enough; with --at and without an id, the trajectory of that record)',
     )
     .option('--json', "print the trajectory's facts, one JSON line each, with their positions")
     .option('--turns <range>', 'print only these turns: 2, 2..4, 2..', turnRange)

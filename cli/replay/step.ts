@@ -35,9 +35,9 @@ export interface Stepper {
 
 const help = `  Enter, n     go to the next fact
   c            continue to the next break, or to the end
-  b EXPR       break at facts for which EXPR holds; b alone removes the condition
+  b EXPR       break at facts for which EXPR holds; b without EXPR removes the condition
   p [EXPR]     print the fact, or the value of EXPR for it, such as tokens.length
-  s            print the state of its trajectory after the fact
+  s            print the state of the fact's trajectory after the fact
   q            stop the replay here`
 
 const paint = painter(process.stdout)

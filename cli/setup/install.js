@@ -75,7 +75,7 @@ for name in sys.argv[1:]:
 
 /**
  * Imports modules, which compiles them and every module that they import, also where PYTHONDONTWRITEBYTECODE is set. A
- * module that does not import is left to whoever needs it.
+ * module that cannot be imported is skipped.
  */
 const compileImported = `
 import importlib, sys
@@ -106,7 +106,7 @@ async function installByUv(name, python, args, tool) {
     return 'done'
   } catch (error) {
     if (error.ended) throw error
-    say(`${name}: uv did not install them (${error.message}); pip does`)
+    say(`${name}: uv did not install the packages (${error.message}); pip installs them`)
     // uv prints this line before it installs any package.
     return /^Prepared \d+ package/m.test(error.output ?? '') ? 'broken' : 'unchanged'
   }
@@ -122,7 +122,7 @@ async function installByUv(name, python, args, tool) {
 async function install(name, python, args, pipArgs, tool, compiles = { folders: ['.'] }) {
   const uv = pipArgs.length === 0 ? await installByUv(name, python, args, tool) : 'unchanged'
   if (uv === 'done') return compile(name, python, tool, compiles)
-  // pip takes a half-copied package for installed.
+  // pip treats a half-copied package as installed.
   const again = uv === 'broken' && !args.includes('--force-reinstall') ? ['--force-reinstall'] : []
   const options = ['--no-input', '--no-compile', ...again]
   try {

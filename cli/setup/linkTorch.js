@@ -36,7 +36,7 @@ function linkTorch(from, to, requirements) {
   const version = /^torch==(\S+)/m.exec(fs.readFileSync(requirements, 'utf8'))?.[1]
   if (!theirs || !ours || theirs.python !== ours.python || version === undefined) return 0
   const distributions = fs.readdirSync(theirs.folder).filter(name => ofTorch.test(name))
-  // A build of torch has a name after the version, such as 2.13.0+cpu; pip takes it for the version.
+  // A build of torch has a name after the version, such as 2.13.0+cpu; pip accepts it as the version.
   const torch = distributions.find(name => name.startsWith('torch-'))
   if (torch === undefined || torch.slice('torch-'.length, -'.dist-info'.length).split('+')[0] !== version) return 0
   const linked = []

@@ -148,7 +148,7 @@ function step(where, { test, withoutTorch, pythonOnly }) {
     }
     fs.writeFileSync(marker, '')
     const wants = files.flatMap(({ file }) => ['-r', file])
-    // Whole also for an image, whose user cannot keep the bytecode of what is imported later.
+    // With `pythonOnly`, as in an image, all packages are compiled: an image's user cannot store bytecode later.
     const compiles = test || pythonOnly ? { folders: ['.'] } : { imported: importedByRuns }
     try {
       await install('Python packages', python, wants, pipArgs, tool, compiles)

@@ -3,9 +3,9 @@
  * pinned in policy/requirements-sandbox.txt.
  *
  * in   the venv, the pinned requirements     out  the packages; their digest in the venv's stamp
- * It is a step of its own, so that a change of these requirements does not make pip check torch's again. While uv or
- * pip installs, a marker file lies in the venv. pip takes a half-copied package for installed, so if the marker is
- * still there, an earlier installation was interrupted or failed, and all packages are installed again.
+ * The step is separate, so that a change of these requirements does not make pip check torch's requirements again.
+ * While uv or pip installs, a marker file lies in the venv. pip treats a half-copied package as installed, so if the
+ * marker is still there, an earlier installation was interrupted or failed, and all packages are installed again.
  */
 const fs = require('node:fs')
 const path = require('node:path')
@@ -30,7 +30,7 @@ function step(where) {
       const again = fs.existsSync(marker) ? ['--force-reinstall', '--no-deps'] : []
       fs.writeFileSync(marker, '')
       const tool = { cwd: where.policy, where }
-      // Compiled whole: a sandboxed program could not keep the bytecode of what it imports.
+      // All of these packages are compiled: a sandboxed program could not store the bytecode of what it imports.
       await install('sandbox packages', python, [...again, '-r', file], extra, tool, { folders: foldersOf(file) })
       writeStamp(stamp, { ...readStamp(stamp), sandbox: digestOf([file]) })
       fs.rmSync(marker, { force: true })

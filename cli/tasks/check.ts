@@ -3,8 +3,8 @@
  * provide.
  *
  * in   directories: a task, or a directory of tasks        out  a table, or with --json one line a task
- * Invariant: exit code 1 if a task cannot be read, or needs something that the driver cannot provide, an image
- * that is not on this machine and a driver that cannot run here included; nothing is started.
+ * Invariant: exit code 1 if a task cannot be read, if its driver cannot run here, or if it needs something that the
+ * driver cannot provide, such as an image that is not on this machine. Nothing is started.
  */
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
@@ -103,7 +103,7 @@ async function checkTask(
   }
 }
 
-/** The task, without its network or its limit on disk space if the command line says so. */
+/** Loads a task, without its network or its limit on disk space if the command line says so. */
 export const taskFor = (
   directory: string,
   { network, storageLimit }: Pick<Options, 'network' | 'storageLimit'>,

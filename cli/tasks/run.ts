@@ -4,8 +4,8 @@
  *
  * in   task directories        out  a line a task; with --json a JSON line
  * Invariant: exit code 0 if every task ran and its reward is what the agent should get: 1 for the oracle, less for an
- * empty solution. Nothing is left of a task's environment, also after a first signal; a second one ends the process at
- * once.
+ * empty solution. Nothing is left of a task's environment, also after a first signal; a second signal ends the process
+ * at once.
  */
 import { basename, join } from 'node:path'
 import type { Command } from 'commander'

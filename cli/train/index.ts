@@ -76,7 +76,7 @@ export function registerTrain(program: Command): void {
       'with --resume: continue from this checkpoint; the steps after it are computed again from the log',
     )
     .option('--dry-run', 'make one step on a small random model of the same architecture, and estimate the real run')
-    .option('--estimate-only', 'with --dry-run: print the estimate alone, without making the step')
+    .option('--estimate-only', 'with --dry-run: print only the estimate, without making the step')
     .action(async (recipe: string | undefined, options: TrainOptions) => {
       process.exitCode = await train(await recipeOf(recipe, options), options)
     })

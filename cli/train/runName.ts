@@ -47,7 +47,7 @@ function refuseWrongRole(options: NamedRun): void {
   if (options.run === undefined && options.resume === undefined) {
     throw new TroupeError('cli.role_unnamed', {
       ...common,
-      message: `--role ${options.role} joins a run, but no run is named`,
+      message: `--role ${options.role} takes one role in a run, but neither --run nor --resume names the run`,
       hint: 'give all processes of the run the same --run ID',
     })
   }

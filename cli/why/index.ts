@@ -3,8 +3,8 @@
  * ended.
  *
  * in   a run's log        out  the chain from the open fact to whoever owes the answer; with --json, one line
- * Exit codes: 0 it works or has ended; 1 it waits for an actor or process that is silent, down or gone, or for the end
- * of a pause.
+ * Exit codes: 1 the run, group, trajectory or turn waits for an actor or process that is silent, down or gone, or is
+ * paused by a person or a full disk; 0 otherwise.
  */
 import type { Command } from 'commander'
 import { placeText } from '../../replay/log/place'

@@ -3,8 +3,8 @@
  *
  * in   the sizes of a recipe, its tokens and times        out  seconds, each with its formula
  * Assumptions: storage is read and written at `hardware.storageGBps` by one process at a time; engines are full, so a
- * sequence grows at the speed of a full batch; a conversation of the cold start has `sftTokens` tokens, or as many as
- * the context if that is shorter.
+ * sequence grows at the speed of a full batch; a conversation of the cold start has `sftTokens` tokens, or fills the
+ * context if that is shorter.
  */
 import type { TimeoutName } from '../sections/timeouts'
 import { checkpointSize } from './disk'

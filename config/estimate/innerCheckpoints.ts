@@ -11,8 +11,8 @@ import type { Durations } from './durations'
 import { durationsIfKnown } from './timeouts'
 
 /**
- * Seconds of training that a crash may cost. A step with a longer estimate gets a checkpoint about every so many
- * seconds.
+ * Seconds of training that a crash may cost. A step whose estimate is longer gets a checkpoint about every
+ * `boundSeconds`.
  */
 export const boundSeconds = 1800
 

@@ -5,8 +5,8 @@
  * in   a resolved recipe; its sizes where its model's transformers config is known
  * out  the value, and its origin
  * Invariant: `auto` is `update` only if there are several ranks on GPUs, the recipe names its hardware, and the trainer
- * with whole gradients and what else lies on the GPU at that time take at most nine tenths of its memory by the
- * estimate. A run records the value, so that a resume keeps it.
+ * with whole gradients, plus the engine on the same GPU (asleep if colocated), takes at most nine tenths of the GPU's
+ * memory by the estimate. A run records the value, so that a resume keeps it.
  */
 import type { RecipeConfig } from '../schema'
 import { hardwareSection } from '../sections/hardware'

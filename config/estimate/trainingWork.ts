@@ -47,7 +47,7 @@ export interface Passes {
   readonly head: number
 }
 
-/** Neighbours of at least this share of the longest length are rows of one attention call, padded to it. */
+/** Sequences with at least this share of the longest one's length are rows of one attention call, padded to it. */
 const similarLength = 0.75
 
 /**
@@ -57,8 +57,9 @@ const similarLength = 0.75
 const keyBlock = { cpu: 512, cuda: 1 } as const
 
 /**
- * One forward pass: 2 FLOPs a weight and token; 4 a computed pair of tokens for each head and dimension. Without
- * checkpointing the last layer's MLP computes only the tokens that the head needs (trainer/batch/last_mlp.py).
+ * FLOPs of one forward pass: 2 for each weight and token; 4 for each computed pair of tokens, layer, head and
+ * dimension. Without checkpointing the last layer's MLP computes only the tokens that the head needs
+ * (trainer/batch/last_mlp.py).
  */
 export function forwardFlops(
   { shape: s, device, checkpointing }: Pick<TrainedHow, 'shape' | 'device' | 'checkpointing'>,

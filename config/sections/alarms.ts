@@ -134,8 +134,9 @@ export const stalled = {
   hint: 'the run writes no fact any more; see what it waits for, and on whom',
 } as const
 
-/** Names of the built-in alarm rules on step metrics, and of all built-in rules (`stalled` included). */
+/** Names of the built-in alarm rules on step metrics. */
 export const stepAlarms: readonly string[] = Object.keys(known)
+/** Names of all built-in alarm rules: those on step metrics, and `stalled`. */
 export const knownAlarms: readonly string[] = [...stepAlarms, stalled.name]
 
 export const alarmSection = z
@@ -157,7 +158,7 @@ export const alarmSection = z
     if (alarm.off === true && !knownAlarms.includes(alarm.name))
       refuse('off', `only a built-in alarm is switched off by name: ${knownAlarms.join(', ')}`)
     if (alarm.name === stalled.name && alarm.stop)
-      refuse('stop', `'${stalled.name}' cannot stop a run: what would stop it may be what hangs`)
+      refuse('stop', `'${stalled.name}' cannot stop a run: the process that would stop it may be the one that hangs`)
     if (knownAlarms.includes(alarm.name)) return
     if (metric === undefined)
       refuse('metric', `missing; only a built-in alarm needs no metric: ${knownAlarms.join(', ')}`)

@@ -14,7 +14,7 @@ export const coldStartSection = z.strictObject({
    */
   toolsInPrompt: z.boolean().optional(),
   /**
-   * Optimizer updates between two checkpoints of the cold start, from the newest of which it resumes; 0: no
+   * Optimizer updates between two checkpoints of the cold start; a resumed run continues from the newest. 0: no
    * checkpoints.
    */
   checkpointEvery: count.default(500),

@@ -53,11 +53,9 @@ export const engineSection = z.strictObject({
   recording: z.string().optional(),
   /** For simulated engines: file with the engine model, written by `troupe simulate --calibrate`. */
   modelFile: z.string().optional(),
-  /**
-   * For simulated engines. `turnTokens`: median length of a turn, in tokens. `updateMs`: milliseconds for which an
-   * engine stops when it gets new weights.
-   */
+  /** For simulated engines: median length of a turn, in tokens. */
   turnTokens: positive.default(256),
+  /** For simulated engines: milliseconds for which an engine stops when it gets new weights. */
   updateMs: z.number().min(0).default(1000),
   /**
    * For recorded and simulated engines: factor by which time runs faster. Default: recorded turns answer at once,

@@ -14,8 +14,8 @@ const settings = z.strictObject({
   /** task: each task has the network that its task.toml names, if any. no-network: no task has a network. */
   network: z.enum(['task', 'no-network']).default('task'),
   /**
-   * no-limit: the limit on disk space that a task names is not enforced. task: it is, or the task is refused. Without a
-   * default, so that the digests of recipes with this section stay the same; absent means task.
+   * no-limit: the limit on disk space that a task names is not enforced. task: it is enforced, or the task is refused.
+   * No default, so that the digests of recipes with this section stay the same; absent means task.
    */
   storage: z.enum(['task', 'no-limit']).optional(),
   /** Upper bound on the size of the snapshot store, MiB. Above it, the least recently used snapshots are removed. */

@@ -1,9 +1,9 @@
 /**
  * The reward of an answer: a built-in reward or a user's function.
  *
- * A reward is a number, 0 for wrong, 1 for right, or between them. A rollout above `selection.positiveAbove` is a
- * positive for RoC; advantages use the rewards themselves. A reward that cannot judge an answer throws: the failure is
- * counted, and the rollout has no reward, not 0.
+ * A reward is a number, 0 for wrong, 1 for right, or between them. A rollout whose reward is above
+ * `selection.positiveAbove` is a positive for RoC; advantages use the rewards themselves. A reward that cannot judge an
+ * answer throws: the failure is counted, and the rollout has no reward, not 0.
  */
 import { z } from 'zod'
 import { positive } from './numbers'
@@ -29,12 +29,11 @@ export const rewardSection = z.strictObject({
   literal: z.boolean().default(false),
   /** Deadline for judging one answer, ms. */
   timeoutMs: positive.default(10_000),
-  /**
-   * For the reward `python`: `file`, or `module` of the Python environment, contains the function named `function`:
-   * (answer, task) → number or {score, why}.
-   */
+  /** For the reward `python`: Python file with the function. A recipe names a file or a module. */
   file: z.string().min(1).optional(),
+  /** For the reward `python`: module of the Python environment with the function. */
   module: z.string().min(1).optional(),
+  /** For the reward `python`: name of the function, (answer, task) → number or {score, why}. */
   function: z.string().min(1).default('reward'),
   /** For the reward `python`: the Python interpreter. Default: the one that `troupe setup` installed. */
   interpreter: z.string().min(1).optional(),

@@ -11,8 +11,8 @@ export const selectionSection = z.strictObject({
   variant: z.enum(['paper', 'release', 'none', 'all']).default('paper'),
   /**
    * Number of rollouts that are selected from a group for training (G in the paper). A group with fewer rewarded
-   * rollouts, or (`rejectEqual`) with equal rewards, is rejected. A group with exactly as many is kept whole; so is one
-   * of which RoC would keep fewer than `minPositive` positives and fewer than `minNegative` negatives.
+   * rollouts, or (`rejectEqual`) with equal rewards, is rejected. A group with exactly `keep` rewarded ones is kept
+   * whole; so is one of which RoC would keep fewer than `minPositive` positives and fewer than `minNegative` negatives.
    */
   keep: positive.min(2).default(16),
   minPositive: count.default(2),

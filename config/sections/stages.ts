@@ -34,11 +34,9 @@ const problems = z
   .strictObject({
     /** Number of rollouts of each problem, by the policy that the stage begins with. */
     samples: positive.default(8),
-    /**
-     * Lower and upper bound on the number of solved rollouts of a problem that stays in the stage. Defaults: 0 and
-     * samples − 1.
-     */
+    /** Lower bound on the number of solved rollouts of a problem that stays in the stage. */
     minSolved: count.default(0),
+    /** Upper bound on the number of solved rollouts of a problem that stays in the stage. Default: samples − 1. */
     maxSolved: count.optional(),
     /** Number of the recipe's problems to measure. Default: all. Required if the problems are endless. */
     count: positive.optional(),

@@ -32,8 +32,8 @@ export const timeoutsSection = z.strictObject({
   /** Deadline for loading new weights into a running engine. */
   weightUpdateMs: timeout,
   /**
-   * Time after the first engine has loaded new weights at which an engine without them is removed if turns wait for
-   * them.
+   * Time after the first engine has loaded new weights at which an engine without these weights is removed, if a turn
+   * waits for these weights.
    */
   weightsBehindMs: timeout,
   /** Time from the first attempt to fetch a file of weights over HTTP, after which no further attempt begins. */

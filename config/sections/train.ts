@@ -56,8 +56,9 @@ const fields = z.strictObject({
   /** Number of steps from a new optimizer's first over which the learning rate rises linearly; then it is constant. */
   warmupSteps: count.default(0),
   loss: z.enum(Object.keys(lossDefaults) as [LossName, ...LossName[]]).default('token-mean'),
-  /** Clip range: the ratio of π to π_old may fall this far below 1; `clipHigh`: rise this far above 1. */
+  /** Clip range, lower end: the ratio of π to π_old is clipped below 1 − clipLow. */
   clipLow: z.number().positive().max(1).optional(),
+  /** Clip range, upper end: the ratio of π to π_old is clipped above 1 + clipHigh. */
   clipHigh: z.number().positive().optional(),
   lossNorm: z.enum(lossNorms).optional(),
   /** Divisor of a group's advantages. std: the standard deviation of its rewards. none: they are not divided. */
@@ -96,7 +97,7 @@ const fields = z.strictObject({
    * sequences: each rollout is assigned by itself.
    */
   miniBatchUnit: z.enum(['groups', 'sequences']).default('groups'),
-  /** Upper bound on the tokens of a forward pass, padding included; one sequence alone may be longer. */
+  /** Upper bound on the tokens of a forward pass, padding included. A longer sequence gets a pass of its own. */
   microBatchTokens: positive.default(16_384),
   maxGradNorm: z.number().positive().default(1),
   /** true: recomputes activations in the backward pass, which saves memory and takes a third more time. */
@@ -118,8 +119,8 @@ const fields = z.strictObject({
   /** Number of trainer processes, each with a shard of every parameter (FSDP2); on GPUs, each process has one GPU. */
   ranks: positive.max(1024).default(1),
   /**
-   * Number of hosts that the ranks are spread over, equally many on each. The learner's host starts the first of them,
-   * rank 0 included; `troupe ranks` starts the others, each on its own host.
+   * Number of hosts that the ranks are spread over, the same number on each. The learner's host starts the first of
+   * them, rank 0 included; `troupe ranks` starts the others, each on its own host.
    */
   nodes: positive.max(128).default(1),
   /** Address on the learner's host where ranks of several hosts meet: HOST:PORT. Required if `nodes` is above 1. */
@@ -130,8 +131,8 @@ const fields = z.strictObject({
   checkpointEvery: positive.default(1),
   /**
    * Number of optimizer updates between two checkpoints within a step; a restarted trainer resumes the step from the
-   * newest. 0: no such checkpoints. Default: 0 if the estimate of a step's training is unknown or at most half an hour,
-   * else the number of updates of about half an hour.
+   * newest. 0: no such checkpoints. Default: 0 if a step makes one update, or if the estimate of its training is
+   * unknown or at most half an hour; else the number of updates of about half an hour.
    */
   innerCheckpointEvery: count.optional(),
   /**
@@ -146,7 +147,8 @@ const fields = z.strictObject({
   /**
    * Time at which ranks sum their gradients. update: once, after an update's last micro-batch; this sends less, but
    * each rank holds a whole float32 gradient. micro-batch: after each micro-batch; each rank holds only its shard.
-   * auto: update if it fits the GPUs of the recipe's `hardware` by the estimate, else micro-batch.
+   * auto: update if there are several ranks on GPUs and it fits the GPUs of the recipe's `hardware` by the estimate,
+   * else micro-batch.
    */
   gradientReduction: z.enum(['auto', 'micro-batch', 'update']).default('auto'),
   /** Torch device of the trainer; auto: CUDA if there is one, else the CPU. */
@@ -186,7 +188,10 @@ const checked = fields.superRefine((train, ctx) => {
     refuse('lossNorm', `the loss ${loss} is normalised by ${known.norms.join(' or ')}${advice}`)
   }
   if (loss === 'dr-grpo' && advantage === 'std') {
-    refuse('advantage', 'dr-grpo does not divide by the standard deviation: leave it out, or set train.loss grpo')
+    refuse(
+      'advantage',
+      'dr-grpo does not divide by the standard deviation: leave train.advantage out, or set train.loss grpo',
+    )
   }
   if (train.ranks % train.nodes !== 0)
     refuse(
@@ -201,11 +206,11 @@ const checked = fields.superRefine((train, ctx) => {
   for (const [field, why] of correctionFaults(train)) refuse(field, why)
   const { attention, device, dtype } = train
   if (['varlen', 'flex'].includes(attention) && device.startsWith('cpu'))
-    refuse('attention', `${attention} trains on CUDA alone, and train.device is ${device}: set auto or sdpa`)
+    refuse('attention', `${attention} trains only on CUDA, and train.device is ${device}: set auto or sdpa`)
   if (attention === 'varlen' && dtype === 'float32')
     refuse(
       'attention',
-      'varlen computes in bfloat16, and train.dtype is float32: set train.dtype, or auto, sdpa or flex',
+      'varlen computes in bfloat16, and train.dtype is float32: set train.dtype auto, or train.attention auto, sdpa or flex',
     )
   if (train.compile === 'layer' && train.ranks > 1)
     refuse(

@@ -1,5 +1,6 @@
 /**
- * A run as one file that any machine can read: the records of its log, and the tokenizer that gives its tokens a text.
+ * Packs a run into one file that any machine can read: the records of its log, and the tokenizer, which gives the text
+ * of its tokens. Unpacks such a file.
  *
  * in   a bus, a run, the directory of its model        out  gzipped msgpack; and back, a run on an lmdb bus
  * Invariant: keys, headers, values and times are those of the run. Commands are left out, except the executors' offers

@@ -1,5 +1,5 @@
 /**
- * The part of the address after `#`: which view of which run is shown. Every view has an address of its own, for links.
+ * Reads and writes the part of the address after `#`, which names the run and the view. Every view has its own address.
  *
  * in   `#/r/RUN/…?query`        out  parts and query; links to other views
  */
@@ -47,7 +47,7 @@ export function trajectoryLink(run: string, trajectory: string, turn?: number): 
   return runLink(run, 't', ...parts, ...(turn === undefined ? [] : [turn]))
 }
 
-/** Returns the address of this view with these values of its query replaced; the others stay, an empty one is left out. */
+/** Returns this view's address with these values of its query replaced; other values stay, empty ones are left out. */
 export function withQuery(change: Query): string {
   const { path, query } = route.value
   return link(path, { ...Object.fromEntries(query), ...change })

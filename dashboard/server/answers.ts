@@ -1,6 +1,6 @@
 /**
- * Answers the page's questions: a path and a query in, JSON out. The server sends the answers; a static export keeps
- * them.
+ * Answers the page's requests for data: a path and a query in, JSON out. The server sends the answers; a static export
+ * contains them.
  *
  * in   `/api/runs/RUN/…`        out  a value of api.ts; undefined for an unknown path
  * Invariant: lists are paged by offset, and the rows of one answer are bounded.
@@ -31,7 +31,7 @@ export interface Asked {
   readonly query: URLSearchParams
 }
 
-/** Answers a question about one run; undefined when there is no such path. */
+/** Answers a request about one run; undefined for an unknown path. */
 export async function answer({ run, place, path, query }: Asked): Promise<unknown> {
   const [kind, first, second, third] = path
   switch (path.length) {
@@ -63,7 +63,7 @@ export async function answer({ run, place, path, query }: Asked): Promise<unknow
 
 const partitionOf = (text: string): number => {
   if (/^\d{1,6}$/.test(text)) return Number(text)
-  throw badQuery(`the partition is ${JSON.stringify(text.slice(0, 20))}; expected a number`)
+  throw badQuery(`the partition is ${JSON.stringify(text.slice(0, 20))}; expected a number of at most 6 digits`)
 }
 
 export const placeOfRun = ({ options }: OpenRuns, run: string): CommandPlace => ({

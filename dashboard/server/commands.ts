@@ -1,4 +1,4 @@
-/** Writes the terminal commands that show the same as a view of the page. */
+/** Builds the terminal commands that show the same data as a view of the page. */
 import { quoteArgument } from './quoteArgument'
 
 export interface CommandPlace {

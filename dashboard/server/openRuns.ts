@@ -1,5 +1,5 @@
 /**
- * The runs of a bus: their names, a line for each, and those that are open.
+ * Lists the runs of a bus, each with a line for the page, and opens those that are looked at.
  *
  * in   a bus address        out  lines of runs; opened runs, shared by all readers
  * Invariant: when a run is opened and more than `mostOpen` are open, those used longest ago are closed; a run that a
@@ -19,15 +19,15 @@ import { shownLine } from './shownText'
 
 const mostOpen = 8
 /**
- * Upper bound on the runs that are listed: those that were written last; on Kafka, those whose names sort last. Default
- * names of one recipe end in their time.
+ * Upper bound on the runs that are listed: those that were written last; on Kafka, those whose names sort last, which
+ * are the newest of a recipe, since default names end in the time of the start.
  */
 const mostListed = 200
 
 export interface RunsOptions {
   readonly bus: string
   readonly directory?: string
-  /** Shows this run alone. */
+  /** Run that is shown as the only one. */
   readonly only?: string
 }
 
@@ -127,7 +127,7 @@ export class OpenRuns {
   }
 }
 
-/** The line of an opened run. */
+/** Makes the line of an opened run. */
 export function lineOf(name: string, run: OpenedRun): RunLine {
   const { facts, newest, state } = run
   const last = facts.evaluations.at(-1)

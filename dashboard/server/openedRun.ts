@@ -1,8 +1,8 @@
 /**
- * One run that the dashboard has open: its log, its index, and what its small topics say.
+ * One run that the dashboard has open: its log, its index, and the facts of its small topics.
  *
  * in   a bus address, a run's name        out  the state as of the latest refresh
- * Invariant: the log is only read. A refresh reads what is new since the one before, and each partition's last record.
+ * Invariant: the log is only read. A refresh reads records that are new since the last one, and each partition's last.
  */
 import { topicOnBus } from '../../messages/topics'
 import { placeText } from '../../replay/log/place'
@@ -72,14 +72,15 @@ export class OpenedRun {
 
   /**
    * Reads new records, unless a read is under way or began within the last 400 ms. Calls that overlap share one read.
-   * `notBefore`: time of `elapsed` before which the read must not have begun; if the latest read did, another is made.
+   * `notBefore`: earliest time (of `elapsed`) at which the read may have begun; if the latest read began earlier,
+   * another read is made.
    */
   async refresh(notBefore?: number): Promise<void> {
     const isDone = () =>
       notBefore === undefined
         ? this.#isReading || systemEffects.elapsed() - this.#beganAt < refreshMs
         : this.#beganAt >= notBefore
-    if (!isDone()) await this.#reading?.catch(() => {}) // whoever began it gets its error
+    if (!isDone()) await this.#reading?.catch(() => {}) // the call that began this read gets its error
     if (!isDone()) {
       this.#beganAt = systemEffects.elapsed()
       this.#isReading = true
@@ -90,7 +91,7 @@ export class OpenedRun {
     return this.#reading
   }
 
-  /** The index is read after the facts about the run, so that a run that is shown as finished is shown whole. */
+  /** Reads the index after the facts about the run, so that a run that is shown as finished is shown whole. */
   async #refresh(): Promise<void> {
     await this.facts.refresh(this.recorded)
     await this.index.refresh()
@@ -120,7 +121,7 @@ export class OpenedRun {
     return systemEffects.now() - this.newest.at < liveMs || this.#hasWriter() ? 'live' : 'cut-off'
   }
 
-  /** True while a process holds the log open for writing. Only an embedded bus tells this. */
+  /** True while a process holds the log open for writing. Known only for lmdb logs; false for others. */
   #hasWriter(): boolean {
     const { address, run } = this.recorded
     return address.startsWith('lmdb:') && hasHeartbeat(runDirectory(directoryOf(address), run).log)

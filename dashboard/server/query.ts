@@ -40,7 +40,7 @@ export function sortOf(query: URLSearchParams): SortedBy {
 
 const texts = ['status', 'purpose', 'reward', 'group', 'task', 'selection', 'text'] as const
 
-/** The filters of `replay ls`. Values are checked by `listTrajectories`. */
+/** Reads the filters of `replay ls`. Numbers are checked here, texts later by `listTrajectories`. */
 export function filterOf(query: URLSearchParams): TrajectoryFilter {
   const given = (name: string) => {
     const text = query.get(name)

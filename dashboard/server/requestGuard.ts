@@ -46,7 +46,11 @@ export function requestGuard({
   const isHost = hostCheck(host, allowedHosts)
   return ({ method, headers, isData, isAction = false }) => {
     if (!isHost(headers.host))
-      return refusal(403, 'bad_host', `this server does not answer for the host ${JSON.stringify(headers.host ?? '')}`)
+      return refusal(
+        403,
+        'bad_host',
+        `the host ${JSON.stringify(headers.host ?? '')} is not allowed: start the dashboard with --allow-host NAME`,
+      )
     if (headers.origin !== undefined && hostOf(headers.origin) !== headers.host)
       return refusal(403, 'bad_origin', 'pages of another origin get no answer')
     if (headers['sec-fetch-site'] === 'cross-site' && isData)

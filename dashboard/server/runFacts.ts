@@ -3,8 +3,8 @@
  *
  * in   entries of both topics, in each topic's order
  * out  start, end, latest weights, engines, steps, evaluations, alarms, marks (what happened, for the curves)
- * Invariant: facts of replaced (fenced) writers are left out. A step's batch is not kept, since a run of months has
- * many.
+ * Invariant: facts of replaced (fenced) writers are left out. Batches of steps are not kept, since a run of months has
+ * many steps.
  */
 import { fence } from '../../actors/ownership/fencing'
 import type { EngineJoined, EvaluationCompleted, Fact, Metrics, RunFinished, RunStarted } from '../../messages/facts'
@@ -55,7 +55,7 @@ export class RunFacts {
   readonly alarms: FoldedAlarm[] = []
   readonly marks: Mark[] = []
   step = 0
-  /** Number that changes whenever a fact was folded. */
+  /** Number that grows with each fact that was applied. */
   version = 0
   readonly #next = { runs: 0, learner: 0 }
   readonly #counts = fence()

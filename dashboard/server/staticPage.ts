@@ -1,9 +1,9 @@
 /**
- * The dashboard as one file: the same page with its data inside, which opens without a server.
+ * Makes the dashboard as one file: the same page with its data inside, which opens without a server.
  *
- * in   a recorded run, which trajectories        out  HTML
+ * in   a recorded run, a function that selects trajectories        out  HTML
  * Invariant: data stands in a JSON block that no browser executes, with every `<` escaped; the content security policy
- * allows the page's own script and style alone, by their digests.
+ * allows only the page's own script and style, by their digests.
  */
 import { createHash } from 'node:crypto'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
@@ -14,7 +14,7 @@ import { OpenedRun } from './openedRun'
 import { lineOf } from './openRuns'
 import { pageFiles } from './pageFiles'
 
-/** Rows that one answer may have, when a list is read whole. */
+/** Number of rows that each request for a part of a whole list asks for. */
 const rowsAtOnce = 500
 
 export async function staticPage(recorded: RecordedRun, wants: (id: TrajectoryId) => boolean): Promise<string> {
@@ -37,8 +37,8 @@ export async function staticPage(recorded: RecordedRun, wants: (id: TrajectoryId
 }
 
 /**
- * Returns the answers that the export carries, by path: at most 8192 tokens and 200 events of a trajectory, and 256
- * lanes of a step. Questions about the log's partitions and about waits have no answer there.
+ * Returns the answers that the export contains, by path: at most 8192 tokens and 200 events of a trajectory, and 256
+ * lanes of a step. It contains no records of the log's partitions and no waits.
  */
 async function answers(
   run: OpenedRun,

@@ -2,9 +2,9 @@
  * Streams a run's new facts as server-sent events.
  *
  * in   an opened run, the cursor to continue from        out  events; each one's id is the cursor after it
- * Invariant: the readable facts between two ids are exactly those of the event in between, so a reader that reconnects
- * with the last id it saw misses none and gets none twice. An answer to a question that is asked after a fact came
- * includes that fact. A reader that does not read stops the polling (backpressure), not the server.
+ * Invariant: an event has exactly the readable facts between the id before it and its own, so a client that reconnects
+ * with the last id it saw misses none and gets none twice. Data that a client asks for after it got a fact includes
+ * that fact. A client that stops reading stops its own polling (backpressure), not the server.
  */
 import type { ServerResponse } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -17,7 +17,7 @@ import { cursorOf, endsOf, placesOf } from './cursor'
 import type { OpenedRun } from './openedRun'
 
 const pollMs = 500
-/** A comment is sent after this long without an event, so that proxies and readers see a living connection. */
+/** Time in ms without an event after which a comment is sent, so that proxies and clients see a living connection. */
 const heartbeatMs = 15_000
 /** Upper bound on the facts of one event. */
 const mostFacts = 500
@@ -83,7 +83,7 @@ function streamFact(entry: Entry): StreamFact {
   }
 }
 
-/** Resolves once the reader has taken what was sent, or is gone. */
+/** Resolves once the client has read what was sent, or has disconnected. */
 function drained(response: ServerResponse, signal: AbortSignal): Promise<void> {
   return new Promise(resolve => {
     const done = () => {

@@ -13,7 +13,7 @@ import type { RecordedRun } from '../../replay/log/recordedRun'
 const window = 2000
 /** Number of statuses of an engine over which its rate is measured. */
 const rateOver = 10
-/** Milliseconds between two statuses above which the engine stood still in between: it sends one a second. */
+/** Pause in ms between two statuses, normally 1 s, above which the time between them is not counted. */
 const longestGapMs = 15_000
 
 export class Telemetry {

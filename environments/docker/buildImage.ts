@@ -1,8 +1,8 @@
 /**
- * Builds an image from a Dockerfile with the engine's classic builder, which has a network, but not what needs BuildKit
- * (`RUN --mount`, here-documents).
+ * Builds an image from a Dockerfile with a Docker engine's classic builder. Its steps have a network; what needs
+ * BuildKit (`RUN --mount`, here-documents) fails.
  *
- * in   a Dockerfile, its context        out  the id of an image of the engine; TroupeError environment.no_image
+ * in   a Dockerfile, its context        out  the image's id in the Docker engine; TroupeError environment.no_image
  * The engine's cache decides which steps are built again. The engine may fetch the base image, as `docker build` does.
  */
 import { spawn } from 'node:child_process'
@@ -14,8 +14,8 @@ import type { BuildOptions } from '../images/buildImage'
 import type { DockerDriver } from './dockerDriver'
 
 /**
- * Builds the image, or takes it from the engine's cache; resolves with its id. @throws TroupeError environment.no_image
- * with the engine's own message, and, if a step failed, the end of what the build printed
+ * Builds the image, or takes it from the Docker engine's cache; resolves with its id. @throws TroupeError
+ * environment.no_image with the engine's own message, and with the end of what the build printed
  */
 export async function buildDockerImage({ engine }: DockerDriver, options: BuildOptions): Promise<string> {
   const { file, context, timeoutMs, signal } = options

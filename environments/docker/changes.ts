@@ -1,10 +1,11 @@
 /**
  * Reads how a container's files differ from its image, as a manifest whose digest names a snapshot.
  *
- * in   the engine's list of changes, tar streams of the changed paths; the manifest of the snapshot below, or none
- * out  path → kind, mode, owner and digest of the content (or `gone`); contents, to whoever keeps them
+ * in   the Docker engine's list of changes, tar streams of the changed paths; the manifest of the snapshot from which
+ *      the container started, empty if it started from an image
+ * out  a manifest: by path its kind, mode, owner and digest of the content, or `gone`; contents of files, to `Contents`
  * Invariant: equal digests mean equal files over equal images; times do not count. A snapshot of an environment that
- * began from a snapshot has the changes of both, so a fork that changed nothing has the digest of its origin.
+ * began from a snapshot holds the changes of both, so a fork that changed nothing has the digest of its origin.
  */
 import { createHash } from 'node:crypto'
 import type { ManifestEntry } from '../snapshots/manifest'
@@ -21,7 +22,7 @@ export interface Entry {
   readonly entry: ManifestEntry
 }
 
-/** Keeps the contents of changed files: the parts of one, then its digest. */
+/** Stores the contents of changed files: gets the bytes of a file in parts, then the SHA-256 digest of the file. */
 export interface Contents {
   part(bytes: Buffer): void
   end(digest: string): void
@@ -37,7 +38,7 @@ interface Change {
 
 const gone = 'gone'
 
-/** Reads the changes of a container. Its files must not change meanwhile: it is paused, or its processes are dead. */
+/** Reads the changes of a container. It must be paused or have no live process, so that no file changes meanwhile. */
 export async function changesOf(
   engine: Engine,
   container: string,
@@ -61,8 +62,8 @@ export async function changesOf(
     // An added directory's stream holds everything below it.
     if (Kind === 1 && hasAncestor(added, Path)) continue
     const above = Path.slice(0, Path.lastIndexOf('/'))
-    // The engine writes bytes that are not UTF-8 as U+FFFD, and finds no such path: those entries are read with their
-    // directory.
+    // In its list the engine replaces bytes of a name that are not UTF-8 by U+FFFD. It cannot find a path with U+FFFD,
+    // so the directory above it is read instead.
     const isUnknown = Path.includes('\ufffd')
     const query = { path: isUnknown ? above || '/' : Path }
     const stream = await engine.raw('GET', `/containers/${container}/archive`, { query, deadlineMs: 600_000 })
@@ -75,7 +76,7 @@ export async function changesOf(
       if (found.kind !== 'directory' && was?.entry.kind === 'directory') forget(path)
       const isNew = was === undefined ? Kind === 1 : was.isNew
       manifest.set(path, { is: textOf(found), bytes: found.size, isNew, entry: entryOf(path, parent, found, manifest) })
-      if (Kind === 0 && !isUnknown) break // a modified directory: what is below it and changed is listed itself
+      if (Kind === 0 && !isUnknown) break // a modified directory: the engine lists each change below it separately
     }
     stream.destroy()
   }

@@ -1,11 +1,12 @@
 /**
- * One command in a container: starts it with `exec`, reads its two streams, and ends it at its deadline.
+ * Runs one command in a container: starts it with `exec`, reads its two streams, and ends it at its deadline.
  *
  * in   a container, a command        out  an ExecResult
- * Invariant: the wrapper's first line on standard output is its process id inside the container, or the reason why it
- * started nothing; the command never writes that line. A deadline or an abort kills the command's session and what
- * descends from it, in at most 50 scans of /proc; the `reason` of a command that still runs `endMs` later says so. The
- * engine reports a command that a signal ended as 128 + the signal, so an exit code from 129 to 159 is read as one.
+ * Invariant: a shell wrapper around the command writes the first line of standard output: its process id inside the
+ * container, or why it started nothing. The command never writes that line. A deadline or an abort kills the processes
+ * of the command's session and their descendants, in at most 50 scans of /proc; `reason` reports a command that still
+ * runs `endMs` later. Docker reports the end by a signal as exit code 128 + signal, so 129 to 159 are read as signals 1
+ * to 31.
  */
 import type { Socket } from 'node:net'
 import type { ExecRequest, ExecResult } from '../drivers/driver'
@@ -23,7 +24,7 @@ exec "$@"`
 
 /**
  * Shell script that kills the processes of session $1 and their descendants. It reads /proc again until it finds none,
- * at most 50 times. It uses shell builtins alone, since small images have no `ps` or `pkill`.
+ * at most 50 times. It uses only shell builtins, since small images have no `ps` or `pkill`.
  */
 const killer = `found="$1"
 tries=0
@@ -44,7 +45,7 @@ export interface CommandOptions extends ExecRequest {
   readonly maxOutputBytes: number
 }
 
-/** Interval in ms at which the engine is asked if the command has ended, as long as the streams are open. */
+/** Interval in ms at which the Docker engine is asked if the command has ended, as long as the streams are open. */
 const lookMs = 200
 /**
  * Upper bound in ms on the wait for the wrapper's first line before a kill, for the kill, and for the command's end
@@ -174,7 +175,7 @@ interface Frames {
 }
 
 /**
- * Reads the engine's frames: 1 byte that names the stream, 3 unused bytes, 4 bytes of length (big-endian), the data.
+ * Reads Docker's frames: 1 byte that names the stream, 3 unused bytes, 4 bytes of length (big-endian), the data.
  */
 function readFrames(socket: Socket, limit: number): Frames {
   const kept: Record<1 | 2, Buffer[]> = { 1: [], 2: [] }

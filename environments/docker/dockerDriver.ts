@@ -1,7 +1,7 @@
 /**
  * Driver `docker`: containers of a Docker engine, over its HTTP API (DOCKER_HOST, or the default socket).
  *
- * in   specifications with an image that the engine has        out  environments
+ * in   specifications, each with an image that the Docker engine has or a snapshot        out  environments
  * Invariant: the driver never pulls an image. A container gets the same capabilities as one of the driver `oci`,
  * Docker's own seccomp profile, and labels that name the run, the epoch and the process that owns the container.
  */
@@ -37,7 +37,7 @@ const label = 'troupe.environment'
 export const dockerMissing = (address = engineAddress()): string | undefined =>
   address === undefined ? 'no Docker engine: DOCKER_HOST is not set and /var/run/docker.sock is not there' : undefined
 
-/** Says what the driver offers. @param engine address and storage of the engine; absent: none answers */
+/** Says what the driver offers. @param engine address and storage of the Docker engine; absent: none answers */
 export function dockerCapabilities(engine?: {
   readonly address: string
   readonly storage: EngineStorage
@@ -54,7 +54,7 @@ export function dockerCapabilities(engine?: {
   }
 }
 
-/** True if the engine has the image. @throws Error if the engine does not answer */
+/** True if the Docker engine has the image. @throws Error if the engine does not answer */
 export async function hasDockerImage(engine: Engine, name: string): Promise<boolean> {
   try {
     await engine.call('GET', `/images/${name}/json`)
@@ -198,7 +198,7 @@ export class DockerDriver implements EnvironmentDriver {
     return this.snapshots.has(digest)
   }
 
-  /** Removes what the engine keeps of snapshots that have left the store. */
+  /** Removes the Docker images, and the manifests, of snapshots whose layers have left the store. */
   prune(): Promise<void> {
     return this.snapshots.prune()
   }
@@ -259,7 +259,7 @@ function bootId(): string {
 
 const noStorageLimit = (why: string) =>
   environmentError('environment.refused', `the driver docker cannot limit disk space here (storageMb): ${why}`, {
-    hint: `it needs an engine on this machine, with the storage driver overlay2 over xfs mounted with pquota; ${withoutStorageLimit}`,
+    hint: `the limit needs a Docker engine on this machine, with the storage driver overlay2 over xfs mounted with pquota; ${withoutStorageLimit}`,
   })
 
 function failed(thrown: unknown, what: string) {

@@ -1,10 +1,10 @@
 /**
  * An environment that is a container of a Docker engine.
  *
- * in   calls of the Environment interface        out  requests to the engine
- * Invariant: the container's first process reads its standard input, to which this process alone is attached
- * (StdinOnce): when this process dies, however it dies, the input ends, the first process ends, and the engine removes
- * the container.
+ * in   calls of the Environment interface        out  requests to the Docker engine
+ * Invariant: the container's first process reads its standard input, to which only Troupe's process is attached
+ * (StdinOnce): when Troupe's process dies, however it dies, the input ends, the first process ends, and the engine
+ * removes the container.
  */
 import { statSync } from 'node:fs'
 import type { Socket } from 'node:net'
@@ -19,8 +19,8 @@ import { download, upload } from './files'
 import type { DockerImage, SnapshotStore } from './snapshotStore'
 
 /**
- * First process: waits for the end of its input, and reaps. `cat` is started again when it is killed, so that `kill -9
- * -1` ends every other process and the environment lives on.
+ * Shell command of the container's first process: waits for the end of its input, and reaps children. It starts `cat`
+ * again when that is killed, so that `kill -9 -1` ends every other process and the environment lives on.
  */
 export const waits = 'exec 3<&0; while :; do cat <&3 >/dev/null & wait $!; [ $? -gt 128 ] || exit 0; done'
 
@@ -43,7 +43,7 @@ export interface ContainerParts {
 export class DockerEnvironment implements Environment {
   private stopped: Promise<void> | undefined
   private isKilled = false
-  /** Changes of the latest snapshot. */
+  /** Manifest of the latest snapshot: how its files differ from the image. Before a snapshot: `parts.below`. */
   private manifest: Manifest
   /** Number of kills so far. A command that began before a kill counts as lost, unless it succeeded. */
   private life = 0

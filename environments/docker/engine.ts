@@ -2,9 +2,9 @@
  * Client of a Docker engine's HTTP API (1.41, Docker 20.10 or newer) over its Unix socket or TCP without TLS.
  *
  * in   requests        out  JSON, streams; for attach and exec the raw connection
- * Invariant: every request has a deadline (default 60 s) for its answer's header. The body has none here: a caller that
- * needs one gives a signal. A status of 400 or more (for attach and exec: any but 101) is thrown as an EngineError with
- * the engine's own message; a lost connection is Node's own error.
+ * Invariant: every request has a deadline (default 60 s) for its answer's header. The body has no deadline, but `raw`
+ * and `call` accept a signal that aborts it. A status of 400 or more (for attach and exec: any but 101) is thrown as an
+ * EngineError with the engine's own message; a lost connection is Node's own error.
  */
 import { existsSync } from 'node:fs'
 import { Agent, request as httpRequest, type IncomingMessage } from 'node:http'
@@ -31,7 +31,7 @@ export interface EngineRequest {
 const version = 'v1.41'
 const usualDeadlineMs = 60_000
 
-/** Address of the engine: DOCKER_HOST, else the default socket if it is there. */
+/** Address of the Docker engine: DOCKER_HOST, else the default socket if it exists. */
 export function engineAddress(env: NodeJS.ProcessEnv = process.env): string | undefined {
   if (env.DOCKER_HOST) return env.DOCKER_HOST
   return existsSync('/var/run/docker.sock') ? 'unix:///var/run/docker.sock' : undefined
@@ -57,7 +57,7 @@ export class Engine {
         headers: headersOf(body, stream),
       })
       const timer = setTimeout(
-        () => request.destroy(new Error(`the engine did not answer ${method} ${path} in ${deadlineMs} ms`)),
+        () => request.destroy(new Error(`the Docker engine did not answer ${method} ${path} in ${deadlineMs} ms`)),
         deadlineMs,
       )
       request.once('response', response => {
@@ -98,7 +98,7 @@ export class Engine {
         headers: { ...headersOf(body, undefined), connection: 'Upgrade', upgrade: 'tcp' },
       })
       const timer = setTimeout(
-        () => request.destroy(new Error(`the engine did not answer POST ${path} in ${deadlineMs} ms`)),
+        () => request.destroy(new Error(`the Docker engine did not answer POST ${path} in ${deadlineMs} ms`)),
         deadlineMs,
       )
       request.once('upgrade', (_, raw, head) => {
@@ -127,7 +127,7 @@ export class Engine {
     if (url.protocol === 'unix:') return { socketPath: url.pathname }
     if (url.protocol === 'tcp:' || url.protocol === 'http:')
       return { host: url.hostname, port: Number(url.port || 2375) }
-    throw new Error(`DOCKER_HOST=${this.address}: only unix:// and tcp:// are known`)
+    throw new Error(`DOCKER_HOST=${this.address}: expected an address that starts with unix://, tcp:// or http://`)
   }
 }
 

@@ -1,6 +1,6 @@
 /**
- * Copies files into and out of a container, as tar streams: the engine unpacks an upload in the container, and packs a
- * download there.
+ * Copies files into and out of a container, as tar streams: the Docker engine unpacks an upload in the container, and
+ * packs a download there.
  *
  * in   paths of this machine and of the container        out  copies; TroupeError environment.transfer_failed
  * Invariant: the engine resolves paths and links with the container's root as the root directory. A download leaves
@@ -115,7 +115,7 @@ async function unpack(stream: Readable, target: string): Promise<void> {
   removeSpecial(Buffer.from(target))
 }
 
-/** Removes pipes, sockets and devices: a program that opened a pipe of the agent would wait for ever. */
+/** Removes pipes, sockets and devices: a program that opened a pipe which the agent made would wait forever. */
 function removeSpecial(directory: Buffer): void {
   for (const { name, ...kind } of entriesOf(directory)) {
     const path = Buffer.concat([directory, Buffer.from('/'), name])

@@ -2,9 +2,9 @@
  * The only way out of a container with an allowlist: the proxy in this process, and a forwarder in the container's
  * network namespace (keeper/forward.py). The container has no other network.
  *
- * in   a container that runs, hosts        out  the proxy on 127.0.0.1:3128 inside
- * Invariant: an allowlist needs an engine on this machine, and this process to be root. The forwarder ends with this
- * process.
+ * in   a container that runs, hosts        out  the proxy on 127.0.0.1:3128 inside the container
+ * Invariant: an allowlist needs a Docker engine on this machine, and this process to be root. The forwarder ends with
+ * this process.
  */
 import { spawn } from 'node:child_process'
 import { mkdirSync, readFileSync, rmSync } from 'node:fs'
@@ -22,7 +22,7 @@ export interface Forwarder {
 
 const startMs = 30_000
 
-/** True on Linux, as root, with an engine behind a Unix socket. `openForwarder` checks that this engine runs here. */
+/** True on Linux, as root, with a Docker engine behind a Unix socket. `openForwarder` checks that it runs here. */
 export const canForward = (): boolean =>
   process.platform === 'linux' && process.geteuid?.() === 0 && engineAddress()?.startsWith('unix:') === true
 
@@ -62,7 +62,10 @@ export async function openForwarder(
     child.once('exit', (code, signal) => reject(new Error(errors.trim() || `it ${endedHow(code, signal)}`)))
   })
   const failed = (why: string) =>
-    environmentError('environment.start_failed', `${container.slice(0, 12)}: the forwarder of its allowlist: ${why}`)
+    environmentError(
+      'environment.start_failed',
+      `container ${container.slice(0, 12)}: the forwarder to its allowlist's proxy did not start: ${why}`,
+    )
   try {
     await within(ready, startMs, () => failed(`not ready within ${startMs} ms`))
   } catch (thrown) {

@@ -1,11 +1,11 @@
 /**
- * Stores snapshots of containers: the files as an image in the engine, from which environments start; the changed files
- * and their manifest as a layer of the store on this machine, where `replay` finds them.
+ * Stores snapshots of containers: the files as an image in the Docker engine, from which environments start; the
+ * changed files and their manifest as a layer of the store on this machine, where `replay` finds them.
  *
  * in   containers
  * out  images `troupe-snapshot:<digest>`; in the store `layers/<digest>`, its manifest, and `docker/<digest>.json`
- * Invariant: a snapshot counts only with all of them. The store's bound removes layers; `prune` removes the images that
- * have lost theirs.
+ * Invariant: a snapshot exists only if all of these exist. SnapshotBound (snapshots/bound.ts) removes layers; `prune`
+ * removes the images whose layers are gone.
  */
 import {
   closeSync,
@@ -82,8 +82,8 @@ export class SnapshotStore {
   }
 
   /**
-   * Returns a writer of files' contents to the store, which keeps each content once. @param name of the temporary file;
-   * no other writer may use it at the same time
+   * Returns a writer of files' contents to the store, which stores equal contents once. @param name name of the
+   * temporary file; no other writer may use it at the same time
    */
   contents(name: string): Contents & { close(): void } {
     const beside = join(this.store.root, 'objects', `.${name}`)
@@ -110,8 +110,8 @@ export class SnapshotStore {
   }
 
   /**
-   * Writes the layer: the changed files that the store has, and the manifest. Links and devices are in the manifest
-   * alone.
+   * Writes the layer: the changed files that the store has, and the manifest. Links and devices, and files whose names
+   * are not UTF-8, are only in the manifest.
    */
   private keepLayer(digest: string, manifest: Manifest): void {
     const layer = join(this.store.root, 'layers', digest)
@@ -122,7 +122,7 @@ export class SnapshotStore {
       if (entry.kind !== 'file' || entry.sha256 === undefined || /\p{Surrogate}/u.test(entry.path)) continue
       const target = join(fresh, entry.path)
       mkdirSync(dirname(target), { recursive: true })
-      // The content of a file of the snapshot below may have been removed meanwhile.
+      // The store may have lost the content of a file that only the snapshot below this one changed.
       if (existsSync(this.object(entry.sha256))) linkSync(this.object(entry.sha256), target)
     }
     const lines = [...manifest.keys()].sort().map(path => JSON.stringify(manifest.get(path)!.entry))
@@ -133,7 +133,8 @@ export class SnapshotStore {
   }
 
   /**
-   * Removes the engine's images whose layers have left the store. One that a container uses stays until the next time.
+   * Removes the Docker images whose layers have left the store. An image that a container uses stays until a later
+   * call.
    */
   async prune(): Promise<void> {
     const filters = JSON.stringify({ reference: [repository], label: [`${label}=${this.store.root}`] })

@@ -13,8 +13,8 @@ export interface EngineStorage {
 }
 
 /**
- * Returns why the engine cannot limit disk space; undefined: it can. @param mounts lines of /proc/self/mounts of this
- * machine
+ * Returns why the Docker engine cannot limit disk space; undefined: it can. @param mounts lines of /proc/self/mounts of
+ * this machine
  */
 export function storageLimitMissing(
   { Driver, DockerRootDir }: EngineStorage,

@@ -33,7 +33,7 @@ const kinds: Readonly<Record<string, TarEntry['kind']>> = {
   '5': 'directory',
 }
 
-/** @param onContent gets the parts of a regular file's content, before its entry */
+/** Yields a tar stream's entries. @param onContent gets a regular file's content, in parts, before its entry */
 export async function* readTar(stream: Readable, onContent?: (part: Buffer) => void): AsyncGenerator<TarEntry> {
   const source = reader(stream)
   let extended: Record<string, string> = {}

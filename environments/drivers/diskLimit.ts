@@ -6,7 +6,7 @@ import { existsSync } from 'node:fs'
 
 /** Hint for tasks with a limit on disk space that their driver cannot enforce: the options that drop the limit. */
 export const withoutStorageLimit =
-  'without the limit: --no-storage-limit of troupe tasks, --set environments.storage=no-limit of a run'
+  'to run without the limit: --no-storage-limit of troupe tasks, --set environments.storage=no-limit of a run'
 
 const programs = ['mkfs.ext4', 'mount']
 

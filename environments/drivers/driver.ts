@@ -5,7 +5,7 @@
  * Invariant: how a command or an environment ends is a result, not an error. An error is a TroupeError with the
  * boundary `environment`: the driver or the machine cannot do what was asked. After `stop`, and after the death of this
  * process, nothing of the environment is left: no process, no mount, no cgroup, no file but its snapshots. What the
- * death of a driver's helper process or of the Docker engine leaves, `sweep` removes.
+ * death of a driver's helper process or of the Docker engine leaves behind, `sweep` removes.
  */
 
 export type DriverName = 'local' | 'oci' | 'docker'
@@ -19,7 +19,7 @@ export interface DriverCapabilities {
   readonly networks: readonly NetworkMode[]
   /** Limits that the kernel enforces on the environment as a whole. */
   readonly limits: readonly ('cpus' | 'memoryMb' | 'storageMb' | 'processes')[]
-  /** Why `storageMb` is not among the limits, where the driver knows it. */
+  /** Reason why `storageMb` is not among the limits, if the driver knows it. */
   readonly whyNoStorageLimit?: string
   /** True: commands may run as any user of the image; false: only as root of the environment. */
   readonly users: boolean
@@ -71,8 +71,8 @@ export interface ExecRequest {
 
 /**
  * Status of a command. ok: exit code 0. error: another exit code, or a signal. timeout: the deadline passed, and the
- * command's processes were killed, or still run in spite of the kill (`reason`). lost: the environment died or was stopped meanwhile. rejected: the command was not
- * started (`reason`).
+ * command's processes were killed, or still run in spite of the kill (`reason`). lost: the environment died or was
+ * stopped meanwhile. rejected: the command was not started (`reason`).
  */
 export type ExecStatus = 'ok' | 'error' | 'timeout' | 'lost' | 'rejected'
 
@@ -82,8 +82,9 @@ export interface ExecResult {
   readonly signal: number | null
   readonly stdout: Buffer
   readonly stderr: Buffer
-  /** Bytes that the command wrote, kept or not. */
+  /** Bytes that the command wrote to stdout, kept or not. */
   readonly stdoutBytes: number
+  /** Bytes that the command wrote to stderr, kept or not. */
   readonly stderrBytes: number
   readonly wallMs: number
   readonly reason?: string

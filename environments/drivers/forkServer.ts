@@ -1,5 +1,6 @@
 /**
- * Client of the fork server of keepers (keeper/fork_server.py): one process that forks a keeper for each environment.
+ * Client of the fork server (keeper/fork_server.py), one process that forks a keeper for each environment: the process
+ * that holds it (keeper/keeper.py).
  *
  * in   configurations of keepers        out  keepers whose environments are ready
  * Invariant: the server's standard input is the lifeline of all its keepers: they end, and remove their environments,
@@ -83,7 +84,7 @@ class Server {
       })
       // Standard output ends when the server and all its keepers have exited.
       child.once('close', () => {
-        const reason = 'the fork server of its keeper, the process that holds it, ended'
+        const reason = 'the fork server, which starts the processes that hold environments, ended'
         this.end(environmentError('environment.start_failed', withWords(reason, this.wordsOf(undefined))))
         resolve()
       })
@@ -125,7 +126,7 @@ class Server {
     this.child.stdin.write(`${JSON.stringify(request)}\n`)
   }
 
-  /** Lines that are no reports are not for us. */
+  /** Reads a line of the server's standard output. A line that is no report is kept to explain a later error. */
   private hear(line: string): void {
     let report: Report
     try {
@@ -158,7 +159,7 @@ class Server {
     if ('ready' in report) this.starting.get(report.ready)?.ready(report.pid)
     else if ('failed' in report) this.fail(report.failed, report.reason)
     else {
-      const reason = 'its keeper, the process that holds it, ended'
+      const reason = 'its keeper (the process that holds the environment) ended'
       this.fail(report.ended, withWords(reason, this.wordsOf(report.ended)))
       this.running.get(report.ended)?.()
       this.running.delete(report.ended)

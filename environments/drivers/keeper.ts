@@ -13,7 +13,7 @@ import { environmentError } from './errors'
 
 export interface KeeperConfig {
   readonly kind: 'oci' | 'local'
-  /** Name that is unique on the machine, also that of the cgroup. */
+  /** Name of the environment and of its cgroups, unique on the machine. */
   readonly name: string
   readonly directory: string
   /** Read-only directories below the environment's files, the topmost first; the last one is the image. */
@@ -108,7 +108,7 @@ export class Keeper {
   lost(cause?: unknown) {
     return environmentError(
       'environment.ended',
-      `environment ${this.config.name} has ended, or its keeper, the process that holds it, closed the connection without an answer`,
+      `environment ${this.config.name} has ended, or its keeper (the process that holds the environment) closed the connection without an answer`,
       { retriable: true, cause },
     )
   }

@@ -3,9 +3,9 @@
  * for its files.
  *
  * in   specifications        out  environments
- * Invariant: an environment's files are the image (or, for `local`, the machine's programs, read-only), over it the
- * layer of a snapshot or of an image built here, if there is one, and what the environment has changed. Two
- * environments never share a directory they can write.
+ * Invariant: an environment's files are three layers of an overlay: at the bottom the image (for `local`: the machine's
+ * programs, read-only), then the layer of a snapshot or of an image built here, if any, and on top the environment's
+ * own changes. Two environments never share a directory that they can write.
  */
 import { existsSync, lstatSync, mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -126,7 +126,7 @@ export class KeptDriver implements EnvironmentDriver {
     return hasSnapshot(this.store, digest)
   }
 
-  /** Snapshots are in the store alone. */
+  /** Does nothing: these drivers have their snapshots only in the store. */
   async prune(): Promise<void> {}
 
   /** Returns a function that says whether the lowest layer of an environment (its base image) has a path. */

@@ -1,9 +1,10 @@
 /**
- * An environment that a keeper holds: the part that the drivers `oci` and `local` share.
+ * Environment of the drivers `oci` and `local`: a keeper (keeper/keeper.py), a process, holds it.
  *
  * in   calls of the Environment interface        out  requests to the keeper
- * Invariant: `stop` ends it once. A file travels as raw bytes, a directory as a tar stream, so memory does not bound
- * their size, and names inside a directory may be any bytes. An upload or a snapshot takes at most `transferMs`.
+ * Invariant: a second `stop` has no effect. A file travels as raw bytes, a directory as a tar stream, so memory does
+ * not bound their size, and names inside a directory may be any bytes. An upload or a snapshot takes at most
+ * `transferMs`.
  */
 import { spawn } from 'node:child_process'
 import { createReadStream, createWriteStream, existsSync, mkdirSync, rmSync, statSync } from 'node:fs'
@@ -26,7 +27,7 @@ export interface ImageDefaults {
 
 const usualOutputBytes = 64 * 1024
 const mostOutputBytes = 16 * 1024 * 1024
-/** Time in ms after a command's own deadline at which the keeper counts as unresponsive. */
+/** Time in ms for the keeper's answer: to a command, after its deadline; to a kill. A restart has twice this time. */
 const graceMs = 30_000
 const transferMs = 600_000
 
@@ -193,7 +194,7 @@ async function headerOf(socket: Socket): Promise<Record<string, unknown> | undef
   return text === undefined ? undefined : JSON.parse(text.toString())
 }
 
-/** Reads exactly `size` bytes; undefined if the stream ends before. */
+/** Reads exactly `size` bytes; undefined if the stream ends earlier. */
 async function take(socket: Socket, size: number): Promise<Buffer | undefined> {
   for (;;) {
     const found = socket.read(size) as Buffer | null

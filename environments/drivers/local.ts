@@ -31,7 +31,7 @@ export const localCapabilities = (): DriverCapabilities => ({
   snapshots: true,
 })
 
-/** Makes the driver. @throws TroupeError environment.unavailable on a processor that the keeper does not know */
+/** Makes the driver. @throws TroupeError environment.unavailable if this is not Linux on x86_64 or aarch64 */
 export function localDriver(options: DriverOptions): KeptDriver {
   const missing = machineMissing()
   if (missing !== undefined)

@@ -17,7 +17,7 @@ import { findImage } from './store'
 /** Number of the capability CAP_SYS_ADMIN. */
 const sysAdmin = 21n
 
-/** Says why this machine cannot run the driver; undefined: it can. */
+/** Returns why this machine cannot run the driver `oci`; undefined: it can. */
 export function ociMissing(): string | undefined {
   const missing = machineMissing()
   if (missing !== undefined) return missing

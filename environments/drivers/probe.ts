@@ -10,11 +10,11 @@ import { sandboxPythonPath } from '../../runtime/python'
 
 interface Probe {
   readonly missing: readonly string[]
-  /** True if libseccomp is installed, which makes the filter of system calls. */
+  /** True if libseccomp is installed, with which the filter of system calls is made. */
   readonly filter: boolean
 }
 
-/** Says why the keeper cannot run on this system and processor; undefined: it can. It makes system calls by number. */
+/** Returns why a keeper cannot run on this machine (it needs Linux on x86_64 or aarch64); undefined: it can. */
 export function machineMissing(): string | undefined {
   if (process.platform !== 'linux') return 'it needs Linux'
   if (['x64', 'arm64'].includes(process.arch)) return undefined
@@ -38,6 +38,6 @@ function tryAll(): Probe {
     return JSON.parse(stdout) as Probe
   } catch {
     const reason = error?.message ?? stderr.trim().split('\n').at(-1)
-    return { missing: [`keeper/probe.py, which tries what it needs, did not end: ${reason}`], filter: false }
+    return { missing: [`keeper/probe.py, which tries what the driver needs, gave no result: ${reason}`], filter: false }
   }
 }

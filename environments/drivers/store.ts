@@ -1,12 +1,13 @@
 /**
- * Places of environments on the disk, below `<TROUPE_HOME>/environments` unless the caller names another directory.
+ * Directories of environments on the disk, below `<TROUPE_HOME>/environments` unless the caller names another
+ * directory.
  *
  *   images/<name>/rootfs, image.json     unpacked images          layers/<digest>, objects/     snapshots
  *   live/<run>/<epoch>/<id>              an environment, while it lives; owner.json names the process that owns it
  *   docker/, local-root-1/               the drivers' own files
  *
  * Invariant: everything is in one file system, so that snapshots can share files by hard links. Directories that are
- * made here are for the user alone.
+ * made here have the mode 700: other users cannot read them.
  */
 import { existsSync, mkdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -34,7 +35,7 @@ export const storeAt = (directory = snapshotsRoot()): Store => ({
   live: join(directory, 'live'),
 })
 
-/** Makes the store's directories, where they are missing, and returns the store. */
+/** Makes those of the store's directories that are missing, and returns the store. */
 export function openStore(directory = snapshotsRoot()): Store {
   const store = storeAt(directory)
   for (const path of [directory, store.images, store.live, join(directory, 'layers'), join(directory, 'objects')])
@@ -58,7 +59,7 @@ export interface Image {
 export const hasImage = (store: Store, name: string): boolean =>
   name !== '' && existsSync(join(imageDirectory(store, name), 'image.json'))
 
-/** Base of an image that was built for the driver `local`: the machine's own programs. No image's name has a space. */
+/** Base of images built for the driver `local`: the machine's programs. Names of images contain no space. */
 export const localBase = 'local programs'
 export const localDefaults: ImageDefaults = { env: { LANG: 'C.UTF-8' }, workdir: '/app' }
 

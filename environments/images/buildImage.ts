@@ -1,5 +1,6 @@
 /**
- * Builds an image from a Dockerfile with the driver's own verbs: start, exec, upload, snapshot. No daemon, no network.
+ * Builds an image from a Dockerfile with the driver's own operations (start, exec, upload, snapshot), without a daemon
+ * and without a network.
  *
  * in   a Dockerfile, its context, a base image in the store        out  the name of an image in the store
  * Invariant: the name is a digest of the base, the Dockerfile and the context, so that equal inputs are built once. The
@@ -42,7 +43,8 @@ export async function buildImage(driver: KeptDriver, options: BuildOptions): Pro
   const { file, context, signal } = options
   const text = readFileSync(file, 'utf8')
   const [from, ...instructions] = readDockerfile(text, file)
-  if (from?.kind !== 'from') throw environmentError('environment.no_image', `${file}: no FROM`)
+  if (from?.kind !== 'from')
+    throw environmentError('environment.no_image', `${file} has no FROM instruction, which has to come first`)
   const { store } = driver
   const isLocal = driver.name === 'local'
   const base = isLocal ? { id: localBase, defaults: localDefaults } : findImage(store, from.image)

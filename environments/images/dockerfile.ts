@@ -2,9 +2,9 @@
  * Reads a Dockerfile of the kind that tasks have: one stage, no build mounts.
  *
  * in   the text        out  its instructions, or an error that names the line
- * Invariant: an instruction whose effect Troupe does not have is refused, never left out. What only matters to a
- * container that is started by its image (CMD, ENTRYPOINT, EXPOSE, VOLUME, LABEL, HEALTHCHECK, STOPSIGNAL) is left out,
- * since Troupe starts a task's commands; so is MAINTAINER.
+ * Invariant: an instruction whose effect Troupe cannot produce is refused, never ignored. Ignored are the instructions
+ * for a container that runs the image's own command (CMD, ENTRYPOINT, EXPOSE, VOLUME, LABEL, HEALTHCHECK, STOPSIGNAL),
+ * since Troupe runs a task's commands instead; and MAINTAINER.
  */
 import { environmentError } from '../drivers/errors'
 
@@ -47,7 +47,7 @@ export function readDockerfile(text: string, file: string): readonly Instruction
     const name = word.toUpperCase()
     const expand = (value: string) => expanded(value, variables)
     if (withoutEffect.has(name)) continue
-    if (found.length === 0 && name !== 'FROM' && name !== 'ARG') refuse(`${name} before FROM`)
+    if (found.length === 0 && name !== 'FROM' && name !== 'ARG') refuse(`${name} before FROM, where only ARG may stand`)
     switch (name) {
       case 'FROM': {
         if (found.length > 0) refuse('a second stage (FROM): only Dockerfiles of one stage are built here')
@@ -84,7 +84,7 @@ export function readDockerfile(text: string, file: string): readonly Instruction
         if (name === 'ADD' && parts.some(part => /\.(tar|tgz|tar\.\w+)$/.test(part)))
           refuse('ADD of an archive is not supported here: use COPY and RUN tar')
         if (parts.some(part => /[*?[]/.test(part))) refuse(`${name} with a pattern (*, ? or [) is not supported here`)
-        if (parts.length < 2) refuse(`${name} names no target`)
+        if (parts.length < 2) refuse(`${name} names no target: expected ${name} SOURCE… TARGET`)
         const owner = options.get('chown')
         const mode = options.get('chmod')
         found.push({
@@ -106,12 +106,13 @@ export function readDockerfile(text: string, file: string): readonly Instruction
         refuse(`${name}: this instruction is not known here`)
     }
   }
-  if (found.length === 0) throw environmentError('environment.no_image', `${file}: no FROM`)
+  if (found.length === 0)
+    throw environmentError('environment.no_image', `${file} has no FROM instruction, which has to come first`)
   return found
 }
 
 /**
- * Joins continued lines, and leaves out comments and empty lines. `number`: 1-based number of a joined line's first.
+ * Joins continued lines, and leaves out comments and empty lines. `number`: 1-based number of the first line joined.
  */
 function logicalLines(text: string): readonly { readonly line: string; readonly number: number }[] {
   const found: { line: string; number: number }[] = []

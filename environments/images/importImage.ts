@@ -1,10 +1,10 @@
 /**
- * Unpacks an image from a tar archive into the store: of `docker save`, of an OCI layout, or of a root file system.
+ * Unpacks an image into the store from a tar archive: of `docker save`, of an OCI layout, or of a root file system.
  *
  * in   the archive, a name        out  images/<name>/rootfs and image.json
- * Invariant: an image appears under its name only when it is complete; one that is there is replaced. image.json names
- * the digest of the archive. Blobs of an OCI layout without manifest.json are checked against their digests; other
- * layers are not.
+ * Invariant: an image appears under its name only when it is complete; an older image of this name is replaced.
+ * image.json holds the digest of the archive. Blobs of an OCI layout without manifest.json are checked against their
+ * digests; other layers are not.
  */
 import { execFile } from 'node:child_process'
 import { createHash } from 'node:crypto'

@@ -1,8 +1,8 @@
 """Cgroups of an environment, in version 1, version 2, or both mounted side by side.
 
 in   a name, limits        out  directories, one for each hierarchy that limits something
-Invariant: a hierarchy that cannot be written is left out, without an error: its limits do not hold. Where another error ends
-`create`, nothing that it made is left.
+Invariant: a hierarchy that cannot be written is left out, without an error: its limits do not hold. If another error
+ends `create`, it first removes the cgroups that it made.
 """
 
 import errno
@@ -73,7 +73,7 @@ def missing(paths, limits):
 
 
 def enable(point, name):
-    """Lets the children of each cgroup above `name` have controllers; what is not available stays off."""
+    """Enables the controllers in each cgroup above `name`, for its children. A controller that is missing stays off."""
     above = point
     for part in name.split("/"):
         for controller in ("memory", "pids", "cpu"):

@@ -1,11 +1,11 @@
-"""One command in an environment: a child inside its namespaces and cgroup, with a deadline and bounded output.
+"""Runs a command in an environment: a child inside its namespaces and cgroup, with a deadline and bounded output.
 
 in   a connection with a request, after which the command's standard input comes
 out  on the connection a result (JSON), standard output and error
 Invariant: the status never comes from what the command writes. The process that runs this module is outside the
 environment's PID namespace, so nothing inside can see or signal it. At the deadline, or when the requester closes the
-connection, the command's process group and all its descendants are killed. One kind of process survives: it is in
-another process group and its parent ended earlier, so that the environment's first process became its parent. If the
+connection, the command's process group and all its descendants are killed. One kind of process survives: one in
+another process group whose parent ended earlier, so that the environment's first process became its parent. If the
 command ends by itself, processes that it left in the background keep running.
 """
 
@@ -54,7 +54,7 @@ class Command:
             self.loop.watch(self.connection.fileno(), select.POLLIN, self.receive)
 
     def receive(self):
-        """Takes standard input from the requester. All of it is here before the command starts."""
+        """Reads standard input from the requester. The command starts once all of it has arrived."""
         try:
             data = self.connection.recv(min(self.missing, READ))
         except BlockingIOError:
@@ -112,7 +112,7 @@ class Command:
         self.pipes.add(self.pidfd)
 
     def give_up(self, error):
-        """Answers for a command whose process could not be made, or not be watched."""
+        """Answers for a command whose process could not be made or could not be watched."""
         if self.child is not None:
             os.kill(self.child, signal.SIGKILL)
             os.waitpid(self.child, 0)
@@ -172,7 +172,7 @@ class Command:
             return
         if os.waitid(os.P_PID, self.child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return
-        # Processes of its group that it made while it was killed. Once it is waited for, its pid may be another's.
+        # Kills processes that the command forked while it was killed. After waitpid, its pid may be another process's.
         if self.timed_out:
             self.inside.kill_tree(self.child)
         self.status = os.waitpid(self.child, 0)[1]
@@ -188,7 +188,7 @@ class Command:
         self.inside.kill_tree(self.child)
 
     def hang_up(self):
-        """The requester has closed the connection."""
+        """Kills the command, as at its deadline: the requester has closed the connection."""
         self.loop.forget(self.connection.fileno())
         if self.is_running() and not self.timed_out:
             self.time_out()
@@ -267,7 +267,7 @@ class Command:
         self.over(self)
 
     def let_go(self):
-        """In a child of the keeper that is no command: closes what this command's end is told by."""
+        """In a child of the keeper that serves another request: closes its copies of this command's descriptors."""
         self.connection.close()
         for fd in self.pipes:
             os.close(fd)

@@ -1,9 +1,9 @@
-"""Limit on an environment's disk space: its changes lie in a file system of that size, on a loop device.
+"""Limits an environment's disk space: its changes lie in a file system of limited size, on a loop device.
 
 in   a size in MiB; the working directory is the environment's
 out  mounts: `disk`, and `disk/upper` also at `upper`
 Invariant: the mount is in the keeper's own mount namespace, and the device is freed with it (autoclear), also after
-`kill -9`. The file takes the space that is used, and is removed with the directory.
+`kill -9`. The file behind it is sparse: it takes only the space that is used. It is removed with the directory.
 """
 
 import os

@@ -1,8 +1,8 @@
 """Enters an environment: what a command's process does between its fork and its exec.
 
 in   a request: user, directory, variables, command        out  the command's program, or an exception
-Invariant: the process is in the environment's namespaces, cgroups and filter, without the keeper's descriptors and
-capabilities, before anything of the environment runs in it. Until its exec, nothing inside can trace it, read its memory
+Invariant: before a program of the environment runs in the process, it is in the environment's namespaces, cgroups and
+filter, without the keeper's descriptors and capabilities. Until its exec, nothing inside can trace it, read its memory
 or open its program, and no signal from inside reaches a handler of the keeper.
 """
 
@@ -18,7 +18,7 @@ HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
 
 def become(inside, request, fail):
-    """In the child: joins the cgroup, becomes the user, and runs the command. It never returns, unless by raising."""
+    """In the child: joins the cgroup, becomes the user, and runs the command. Never returns, but may raise."""
     # Its memory is a copy of the keeper's. The exec makes it dumpable again.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     os.setsid()
@@ -32,7 +32,7 @@ def become(inside, request, fail):
     os.closerange(fail + 1, 4096)
     user, group, groups, home = identity(request.get("user"))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # HOME as the user database says, unless the caller names another.
+    # HOME is the user's in /etc/passwd, unless the request names another.
     env = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": home, **request["env"]}
     os.umask(0o022)
     if inside.install_filter:
@@ -42,7 +42,7 @@ def become(inside, request, fail):
         os.setgroups(groups)
     os.setresgid(group, group, group)
     os.setresuid(user, user, user)
-    # The directory is looked up as the user, who may have no right to it.
+    # The directory is entered as the user, who may lack the right to enter it.
     os.chdir(request["cwd"])
     command = request["command"]
     words = ["/bin/sh", "-c", command] if isinstance(command, str) else command

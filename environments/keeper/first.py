@@ -1,9 +1,9 @@
 """Starts the first process of an environment, in namespaces of its own.
 
 in   the keeper's configuration, the environment's cgroups, the filter of system calls        out  its pid on the machine
-Invariant: the first process only waits, in the program `sleep` of the image, which may be hostile as all of its files:
-nothing of the keeper is left in it. The kernel reaps its children, also those that it adopts. It has no capability
-and dies with the keeper. Its death kills all other processes of the environment.
+Invariant: the first process only waits: it runs the image's program `sleep`, which may be hostile like every file of an
+image, so nothing of the keeper is left in it. The kernel reaps its children, also those that it adopts. It has no
+capability and dies with the keeper. Its death kills all other processes of the environment.
 """
 
 import fcntl
@@ -45,7 +45,7 @@ def be_first(config, cgroups, install_filter, write):
         build("merged")
         raise_loopback()
         socket.sethostname("environment")
-        # Its program is a file of the environment, so it is bound by the environment's limits and filter, too.
+        # `sleep` is a file of the environment, so the environment's limits and filter bind the first process, too.
         for fd in cgroups:
             os.write(fd, b"0")
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)

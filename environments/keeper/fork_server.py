@@ -1,12 +1,12 @@
-"""Fork server of keepers: has loaded the keeper's modules and filter, and forks a keeper for each environment.
+"""Fork server: loads the modules and the filter of keepers once, and forks a keeper for each environment.
 
 in   standard input, JSON lines: {"start": configuration file, "name": name} or {"stop": name}; its end means that Troupe's
      process is gone
-out  standard output, JSON lines: {"ready": name, "pid": …} or {"failed": name, "reason": …}, and {"ended": name} after both
+out  standard output, JSON lines: {"ready": name, "pid": …} or {"failed": name, "reason": …}, and later {"ended": name}
 Invariant: keepers share this process's standard input and output. So the end of Troupe's process reaches every keeper,
 and standard output ends when this process and all its keepers have exited. A request that fails ends no other
-environment. All run from a copy of the interpreter in memory that nothing can write: whoever gets hold of /proc/PID/exe
-in an environment has that copy, not the machine's file.
+environment. All run from a copy of the interpreter in memory that nothing can write: a process of an environment that
+opens their /proc/PID/exe gets that copy, not the machine's file.
 """
 
 import fcntl

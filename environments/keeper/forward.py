@@ -1,8 +1,8 @@
 """Forwarder from an environment's loopback to the proxy of its allowlist: the environment's only way out.
 
 in   connections to 127.0.0.1:3128 in the environment's network namespace
-out  the same bytes on the socket `proxy`
-Invariant: of the environment's namespaces, this process joins the network namespace alone. It dies with its parent: the
+out  the same bytes on the Unix socket `proxy`, and its answers back
+Invariant: of the environment's namespaces, this process joins only the network namespace. It dies with its parent: the
 keeper, or Troupe's process for the driver `docker`. At most 64 connections are open; a further one is closed at once.
 """
 

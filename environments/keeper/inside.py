@@ -1,8 +1,8 @@
-"""The inside of an environment, as the keeper that starts commands there holds it.
+"""Handle of an environment's inside, with which the keeper forks commands into it, watches it and kills commands.
 
-in   pids, descriptors, a filter        out  its end, a command's descendants, their deaths
-Invariant: everything is opened before the environment's first command, so no command can exchange it. No process inside
-can make one that forks into it run a handler of the keeper.
+in   pids, descriptors, a filter        out  forked processes; whether the environment is ending; kills
+Invariant: all descriptors are opened before the environment's first command, so no command can swap what they name. No
+process inside can make a process that forks into the environment run a signal handler of the keeper.
 """
 
 import errno
@@ -52,7 +52,7 @@ class Inside:
                     kernel.setns(self.own_pids, kernel.NEWPID)
 
     def kill_tree(self, child):
-        """Kills the command and its descendants, in up to 20 rounds as they may fork meanwhile, then its process group."""
+        """Kills the command and its descendants, in up to 20 rounds since they may fork meanwhile, then its group."""
         for _ in range(20):
             found = self.descendants(child)
             for pid in found:

@@ -1,7 +1,7 @@
 """Keeper: holds one environment and serves it on a Unix socket: commands, files, snapshots.
 
-in   a configuration; standard input: the lifeline, whose end means that Troupe's process is gone; what it brings is for
-     the fork server (fork_server.py), which a keeper shares it with
+in   a configuration; standard input, the lifeline: its end means that Troupe's process is gone. All keepers share it
+     with the fork server (fork_server.py), its only reader
 out  one line on standard output, `{"ready": …}` or `{"failed": …}`; one answer per connection on the socket `s`
 Invariant: the overlay is mounted in this process's own mount namespace, so it ends with the last process that uses it.
 When the lifeline ends or SIGTERM comes, everything is killed and removed before this process exits. What a `kill -9` of
@@ -41,13 +41,13 @@ class Keeper:
         self.cgroups = []
         self.inside = None
         self.forwarder = None
-        # A process in a user namespace may not return to the PID namespace that is outside: its commands run in forks.
+        # In a user namespace a process cannot return to the outer PID namespace, so there a fork serves each command.
         self.own_pids = None if self.user_namespace else os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         self.loop, self.is_ended = Loop(), False
         self.handlers, self.commands, self.arriving = set(), set(), set()
 
     def mount(self):
-        """Mounts the environment's files at `merged`, visible to this process and its children alone."""
+        """Mounts the environment's files at `merged`, visible only to this process and its children."""
         kernel.unshare(kernel.NEWNS)
         kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_SLAVE)
         os.chdir(self.directory)
@@ -59,18 +59,18 @@ class Keeper:
             upper, work = disk.limit(self.config["limits"]["storageMb"])
             os.chmod("upper", 0o755)
         lower = ":".join(path.replace(":", "\\:") for path in self.config["lower"])
-        # A user namespace has no trusted attributes; without these, overlayfs offers neither of the other three.
+        # In a user namespace there are no trusted.* attributes, without which overlayfs refuses the other options.
         without = "userxattr" if self.user_namespace else "index=off,metacopy=off,redirect_dir=off"
         options = f"lowerdir={lower},upperdir={upper},workdir={work},{without}"
         flags = kernel.MS_NODEV
         try:
-            # Without `volatile` each umount waits until everything is on the disk; nobody mounts these files again.
+            # Without `volatile` each umount waits until all is on the disk, in vain: nobody mounts these files again.
             kernel.mount("overlay", "merged", "overlay", flags, options + ",volatile")
         except OSError:
             kernel.mount("overlay", "merged", "overlay", flags, options)
 
     def limit(self):
-        """Makes the cgroups that hold the environment's limits. For `oci` they must hold all of them."""
+        """Makes cgroups that enforce the environment's limits. For `oci`, a limit that none enforces is an error."""
         paths = self.config["cgroups"] = cgroup.create(self.config["name"], self.config["limits"])
         with open("cgroups", "w") as file:
             file.write(json.dumps(paths))
@@ -80,7 +80,7 @@ class Keeper:
         self.cgroups = [os.open(f"{path}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for path in paths]
 
     def start(self):
-        """Starts the environment's first process, whose death is the environment's."""
+        """Starts the environment's first process, whose death ends the environment, and the forwarder if it has one."""
         pid = first.start(self.config, self.cgroups, self.install_filter)
         pidfd = os.pidfd_open(pid)
         with open("first.pid", "w") as file:
@@ -163,7 +163,9 @@ class Keeper:
             connection.close()
 
     def serve_one(self, connection, request, listener):
-        """Answers one request: what changes this process here, a command in the loop, all else in a fork."""
+        """Serves a request: `kill` and `restart` here, `exec` in the event loop, all others in a fork. In a user
+        namespace `exec` runs in a fork, too.
+        """
         if request["op"] in ("kill", "restart"):
             self.end_handlers()
             self.kill()
@@ -203,7 +205,7 @@ class Keeper:
             os._exit(0)
 
     def end_handlers(self):
-        """Kills the environment's first process, which ends its commands. Requests that last 5 s more are killed."""
+        """Kills the environment's first process, which ends its commands; then each fork that serves 5 s longer."""
         if self.inside is not None:
             kernel.signal_pidfd(self.inside.pidfd, signal.SIGKILL)
         for pid in list(self.handlers):

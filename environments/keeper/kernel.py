@@ -131,7 +131,7 @@ def load_filter():
     for family in set(range(64)) - OPEN_FAMILIES:
         rule = (Comparison * 1)(Comparison(0, masked_equal, 0xFFFFFFFF, family))
         refuse(socket, EAFNOSUPPORT, 1, ctypes.byref(rule))
-    # The program is made once: to make it anew takes longer than all other steps before a command's exec.
+    # The filter's program is made only once: making it takes longer than all other steps before a command's exec.
     with open(os.memfd_create("filter"), "w+b") as file:
         checked(seccomp.seccomp_export_bpf(filter, file.fileno()), "seccomp_export_bpf")
         file.seek(0)

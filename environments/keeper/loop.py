@@ -1,7 +1,7 @@
 """Event loop of a keeper: calls back when a descriptor is ready or a time has come.
 
 in   descriptors with the events to wait for, times        out  calls, one after the other
-Invariant: a number that is closed and given out again while events are delivered gets no event of its former owner.
+Invariant: a descriptor whose number was closed and reused while events are delivered gets no event of the closed one.
 """
 
 import select

@@ -1,7 +1,7 @@
 """Messages on a keeper's socket: requests and answers.
 
-in   a connection        out  values of JSON, each after four bytes of its length
-Invariant: nothing after a request is read, since it is for whoever serves the request. Reading a request does not block.
+in   a connection        out  JSON values, each after its length in four bytes
+Invariant: only the request is read: the code that serves it reads the bytes after it. Reading a request does not block.
 """
 
 import json
@@ -13,7 +13,7 @@ SECONDS = 60  # for a request to arrive: a requester whose event loop is busy co
 
 
 class Request:
-    """A request that arrives. `take(self, value)` is called once: with its value, or with None if none comes."""
+    """A request that is being read. `take(self, value)` is called once: with its value, or with None if none comes."""
 
     def __init__(self, loop, connection, take):
         self.loop, self.connection, self.take = loop, connection, take

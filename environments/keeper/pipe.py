@@ -1,7 +1,7 @@
-"""Reads what a child writes to a pipe until it closes it, with a deadline.
+"""Reads what a child process writes to a pipe until the child closes the pipe, with a deadline of 50 s.
 
-in   the read end, the child's pid        out  the bytes; TimeoutError, and the child is dead
-Invariant: the deadline is below the one in which a keeper has to report (drivers/forkServer.ts): it can still say why.
+in   the read end, the child's pid        out  the bytes; or a TimeoutError, after the child was killed
+Invariant: the deadline is shorter than the keeper's for its own report (drivers/forkServer.ts), so it can report why.
 """
 
 import os

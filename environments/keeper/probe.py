@@ -25,7 +25,7 @@ def lacking_limits():
 
 
 def mount_overlay():
-    """Mounts an overlay over an empty one in a mount namespace of this process."""
+    """Mounts an overlay of empty directories, on a tmpfs, in a new mount namespace, and unmounts it."""
     kernel.unshare(kernel.NEWNS)
     kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_SLAVE)
     place = tempfile.mkdtemp()

@@ -30,7 +30,7 @@ def take(config, request, user_namespace):
     taken = Taken(store, request["name"], "user.overlay.opaque" if user_namespace else "trusted.overlay.opaque")
     upper = os.open("upper", DIRECTORY)
     lower = os.open(below, DIRECTORY) if below else None
-    # A directory takes two calls and two descriptors. Paths end before this limit does.
+    # Each level of directories takes two calls and two descriptors. The longest path stays below this limit of calls.
     sys.setrecursionlimit(20_000)
     try:
         taken.directory(upper, lower, taken.layer, "", image)
@@ -50,7 +50,7 @@ class TooDeep(Exception):
 class Taken:
     def __init__(self, store, name, opaque):
         self.store, self.opaque = store, opaque
-        # In the digest, too: a layer whose directories only a user namespace sees as opaque is another one.
+        # The mark enters the digest: a layer whose directories are opaque only in a user namespace is another layer.
         self.mark = True if opaque.startswith("trusted.") else "user"
         self.layer = f"{store}/layers/.{name}"
         self.objects = f"{store}/objects"
@@ -147,7 +147,9 @@ class Taken:
         # Sockets are left out: without the process that listens they are nothing.
 
     def content(self, parent, name, info, inner):
-        """Puts a file into `objects`. Returns its key (of content, mode, owner and time), and its content's digest."""
+        """Stores a file in `objects`. Returns its key there (a digest of content, mode, owner, time and capabilities),
+        and the digest of its content.
+        """
         mark = [info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns]
         known = self.known.get(inner)
         if known and known[0] == mark and os.path.exists(f"{self.objects}/{known[1]}"):

@@ -1,8 +1,9 @@
-"""Files into and out of an environment.
+"""Copies files into and out of an environment.
 
-in   a request, and for an upload the bytes of a file or a tar archive        out  the same for a download
+in   a request, and for an upload the bytes of a file or a tar archive
+out  for a download, the bytes of a file or a tar archive
 Invariant: paths are looked up with the environment's files as the root directory, so no symbolic link leads outside. A
-download holds files, directories and symbolic links alone: no devices, no sockets.
+download holds only files, directories and links: no devices, pipes or sockets.
 """
 
 # tarfile, grp and pwd load modules and libraries on first use, which must not come from the environment's files.

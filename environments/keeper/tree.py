@@ -1,8 +1,8 @@
 """Removes a directory with all that is in it.
 
-in   a path        out  nothing is there any more
-Invariant: an environment's directories may be deeper than Python's recursion goes, or than a path is long: rm(1) removes
-what Python cannot.
+in   a path        out  nothing
+Invariant: rm(1) removes what Python cannot: an environment's directories may nest deeper than Python can recurse, or
+deeper than the longest path that the kernel takes.
 """
 
 import os

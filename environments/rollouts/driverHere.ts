@@ -1,11 +1,12 @@
 /**
- * What a driver offers on this machine, for the checks before a run: `troupe tasks check` and the start of a run ask
- * the same questions.
+ * Finds out what a driver offers on this machine. `troupe tasks check` and the start of a run use it, so that both
+ * check the same.
  *
  * in   a driver's name, the store of images
  * out  why the driver cannot run here, its capabilities, the images that a task needs and the driver neither has nor can
  *      build
- * Invariant: nothing is started or fetched. The driver docker asks its engine; one that does not answer is a reason.
+ * Invariant: no environment is started and no image fetched. For docker, the Docker engine is asked; an engine that
+ * does not answer is a reason.
  */
 
 import { asError } from '../../runtime/errors'

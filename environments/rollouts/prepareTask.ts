@@ -1,6 +1,6 @@
 /**
- * Prepares a task for rollouts: its image is built, its environment is set up once, and a snapshot of that is where
- * every rollout begins.
+ * Prepares a task for rollouts: builds its image, sets up one environment and takes its snapshot, from which every
+ * rollout starts.
  *
  * in   a task as a fact names it        out  the specification and the snapshot that its environments start from
  * Invariant: a directory whose digest is not that of the rollout's request is refused, so a rollout and its verifier

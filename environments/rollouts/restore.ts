@@ -2,9 +2,9 @@
  * Starts an environment with the files that a rollout had after its calls.
  *
  * in   a prepared task, the rollout's calls with the snapshots after them        out  an environment with these files
- * The latest snapshot is taken from the store. Where the store has it no longer, the environment starts from an earlier
- * one, or from the task's own, and the calls since then run again.
- * Invariant: files that were made again and differ from those recorded are reported, never passed off as the same.
+ * The environment starts from the snapshot after the last call. If the store no longer has it, the environment starts
+ * from an earlier snapshot, or from the task's first one, and the calls since then run again.
+ * Invariant: if files that were made again differ from those recorded, the result says so (`other-files`).
  */
 import type { EnvironmentAt, PastCall, RestoredFrom } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'

@@ -1,13 +1,13 @@
 /**
- * Environments of rollouts in one process: each rollout has one of its own, which lives between its calls.
+ * Holds the environments of rollouts in one process: each rollout has an environment, which lives between its calls.
  *
  * in   a call, with the calls that have run before it
  * out  its outcome, and the snapshot after it if files changed
  * Invariant: a call runs on the files that its earlier calls left; if these had to be made again and differ, its
  * outcome says so (`other-files`). If there is no environment in that state (after an attempt that was not counted, a
- * fork, or a restart of Troupe), one is started with these files. Calls of a rollout run one after the other. Before a
- * new environment starts while there are `live` or more, the idle one that was used longest ago is ended; if none is
- * idle, the new one starts nevertheless. An environment without a call for `idleMs` is ended.
+ * fork, or a restart of Troupe), one is started with these files. Calls of a rollout run one after the other. If `live`
+ * environments live when another is needed, the idle one that was used longest ago is ended first; if none is idle, the
+ * new one starts nevertheless. An environment without a call for `idleMs` is ended.
  */
 import { type ToolOutcome, toolOutcome } from '../../kernels'
 import type { EnvironmentAt, FilesChanged, RestoredFrom, TaskEnvironment } from '../../messages/facts'
@@ -42,7 +42,7 @@ export interface RolloutEnvironmentsOptions {
 
 interface Live {
   readonly environment: Environment
-  /** Number of calls that have run. */
+  /** Number of the rollout's calls that have run, those before a restore included. */
   position: number
   snapshot: string
   usedAt: number
@@ -56,7 +56,7 @@ interface Live {
 const mostListed = 100
 const drivers = { local: localDriver, oci: ociDriver, docker: dockerDriver } as const
 
-/** False if the environment's processes are dead: its next call needs another one, from the snapshot. */
+/** False if the environment's processes are dead: the next call then needs a new environment, from the snapshot. */
 const isAlive = (environment: Environment): Promise<boolean> =>
   environment.exec({ command: 'true', timeoutMs: 10_000 }).then(
     ({ status }) => status !== 'lost',
@@ -67,7 +67,7 @@ export class RolloutEnvironments {
   private readonly drivers = new Map<string, Promise<RolloutDriver>>()
   private readonly prepared = new Map<string, Promise<PreparedTask>>()
   private readonly live = new Map<string, Live>()
-  /** Resolves when the latest call of a rollout has ended. */
+  /** By rollout, a promise that resolves when the rollout's latest call has ended. */
   private readonly turns = new Map<string, Promise<unknown>>()
   private readonly bound: SnapshotBound
   private readonly timer: NodeJS.Timeout
@@ -78,7 +78,7 @@ export class RolloutEnvironments {
     this.timer = setInterval(() => void this.endIdle(), Math.min(options.idleMs, 10_000)).unref()
   }
 
-  /** Runs a call of a tool in the rollout's environment. Rejects if it is aborted, or if no environment can be had. */
+  /** Runs a tool call in the rollout's environment. Rejects if it is aborted, or if no environment can be started. */
   async call(
     rollout: string,
     at: EnvironmentAt,
@@ -207,7 +207,7 @@ export class RolloutEnvironments {
     while (this.live.size >= this.options.live) {
       const idle = [...this.live].filter(([, { dirty }]) => !dirty).sort(([, a], [, b]) => a.usedAt - b.usedAt)
       const oldest = idle[0]
-      if (oldest === undefined) return // none is idle: the number of workers bounds how many there are
+      if (oldest === undefined) return // none is idle: the number of workers bounds the number of environments
       await this.drop(oldest[0])
     }
   }

@@ -1,8 +1,8 @@
 /**
- * Bounds the store of snapshots: the one that was used longest ago is removed first.
+ * Bounds the size of the store of snapshots: the snapshot that was used longest ago is removed first.
  *
- * in   the store, its largest size        out  a store of about that size, but for snapshots in use
- * The size is measured anew only after growth by `slack`, and files of the last `settleMs` are never removed.
+ * in   the store, its largest size        out  a store of about that size, or larger if snapshots in use are
+ * The size is measured again only after growth by `slack`; contents stored in the last `settleMs` are never removed.
  * Invariant: no snapshot is removed that a live environment of the drivers `oci` and `local` has mounted, or that an
  * image is made of. One that is about to be mounted may be removed: that start fails, and restore.ts repeats it.
  */
@@ -20,7 +20,7 @@ import {
 import { join } from 'node:path'
 import type { Store } from '../drivers/store'
 
-/** Share of the bound by which the store may grow until it is measured again. */
+/** Fraction of the bound by which the store may grow before it is measured again. */
 const slack = 0.05
 /** Assumed upper bound in ms on the time for storing a snapshot; newer files may be of one that is not complete yet. */
 const settleMs = 60_000
@@ -54,7 +54,7 @@ export function touchSnapshot(store: Pick<Store, 'root'>, digest: string, now: n
 }
 
 /**
- * Removes snapshots until the files of all take at most `maxBytes`, or only snapshots in use are left. Returns the
+ * Removes snapshots until the stored contents take at most `maxBytes`, or only snapshots in use are left. Returns the
  * digests of those removed.
  * @param settledBefore files that were stored later than this, ms since 1970, are left alone
  */

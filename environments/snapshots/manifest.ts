@@ -1,9 +1,9 @@
 /**
- * Manifests of snapshots: what differs from the image, and what differs between two snapshots.
+ * Reads manifests of snapshots, which list what differs from the image, and compares two of them.
  *
- * in   digests of snapshots in the store        out  their entries; the paths that one has otherwise than the other
- * Invariant: a path that two snapshots have alike is not listed, nor is the saved state of the tool `bash`. A directory
- * is listed only if it was added or removed, or if its mode changed.
+ * in   digests of snapshots in the store        out  their entries; the paths at which two snapshots differ
+ * Invariant: the saved shell state of the tool `bash` is not listed. A directory is listed only if it was added or
+ * removed, or if its mode changed.
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -38,7 +38,7 @@ export function readManifest(store: Pick<Store, 'root'>, digest: string): Manife
   }
 }
 
-/** Paths in which `after` differs from `before`, sorted. @param inImage whether the image has a path */
+/** Paths at which `after` differs from `before`, sorted. @param inImage returns true if the image has the path */
 export function changesBetween(before: Manifest, after: Manifest, inImage: (path: string) => boolean): ChangedFile[] {
   const changed: ChangedFile[] = []
   for (const path of [...new Set([...before.keys(), ...after.keys()])].sort()) {

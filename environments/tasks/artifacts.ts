@@ -1,11 +1,11 @@
 /**
- * A step's artifacts: files that the agent leaves for a separate verifier, or for whoever asks for them.
+ * Copies a step's artifacts: files that the agent leaves for a separate verifier, or for the user.
  *
- * in   the environment in which the agent worked        out  its artifacts in another environment, or below a directory
- * here
- * Invariant: as in Harbor, `/logs/artifacts` is always one, what cannot be copied is left out, `exclude` has
- * patterns of `tar --exclude` for directories, and in the verifier's environment every artifact is where it was in the
- * agent's; `destination` names its place in the directory alone.
+ * in   the environment in which the agent worked
+ * out  its artifacts in another environment, or below a directory of this machine
+ * Invariant: as in Harbor, `/logs/artifacts` is always an artifact, what cannot be copied is left out, and `exclude`
+ * has patterns of `tar --exclude` for directories. In the verifier's environment every artifact has the path that it
+ * had in the agent's: `destination` applies only below a directory of this machine.
  */
 import { spawnSync } from 'node:child_process'
 import { cpSync, mkdirSync, mkdtempSync, rmSync, statSync } from 'node:fs'
@@ -27,7 +27,7 @@ interface Artifact {
 function artifactsOf(task: Task, step: TaskStep): readonly Artifact[] {
   const own = ofStep(task, step)?.artifacts ?? []
   const listed: Artifact[] = [...task.config.artifacts, ...own]
-  // If several entries name one source, the last counts; an entry for `conventional` replaces the one below.
+  // If several entries name one source, the last counts, so an entry for `conventional` replaces the default one.
   return [...new Map([{ source: conventional, exclude: [] }, ...listed].map(one => [one.source, one])).values()]
 }
 

@@ -2,7 +2,7 @@
  * Waits until an environment's health check succeeds, with the meaning of Docker's HEALTHCHECK.
  *
  * in   the check of task.toml
- * out  nothing; an error after `retries` failures after the start period, or at once if the environment has died
+ * out  nothing; an error once `retries` checks have failed after the start period, or when the environment has died
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Environment } from '../drivers/driver'

@@ -1,8 +1,8 @@
 /**
- * Overrides of a task: what the user runs it without, although its task.toml asks for it. `harbor task init` writes
- * `network_mode = "public"` and `storage_mb` into every task.toml, also of tasks that need neither.
+ * Overrides of a task: the user runs it without the network, or the limit on disk space, that its task.toml asks for.
+ * `harbor task init` writes `network_mode = "public"` and `storage_mb` into every task.toml, needed or not.
  *
- * in   a Task, the overrides        out  the same Task without them in any of its environments and phases
+ * in   a Task, the overrides        out  the same Task, changed so in all its environments and phases
  * Invariant: used only where the user asks for it (`environments.network` and `.storage`, `--no-network`,
  * `--no-storage-limit`), and never to widen a network.
  */

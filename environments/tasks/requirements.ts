@@ -1,8 +1,8 @@
 /**
- * Says what a task needs of a driver, and what a driver cannot give.
+ * Lists what a task needs from a driver, and which of these needs the driver cannot meet.
  *
  * in   a Task, the capabilities of a driver
- * out  needs, each with the reason why the driver cannot give it, or none
+ * out  needs, each with the reason why the driver cannot meet it, or none
  * Invariant: a task without a refused need runs as Harbor's documentation says, except that it has no network if it
  * names no network mode. Where Troupe runs a task with less isolation or fewer resources than the task asks for, it
  * says so.
@@ -55,7 +55,7 @@ export function needsOf(task: Task, driver: DriverCapabilities): readonly Need[]
   for (const step of task.steps) {
     const prefix = step.name === '' ? '' : `steps.${step.name}.`
     const isOther = (user: string | number | undefined) => user !== undefined && user !== 'root' && user !== 0
-    const userFault = `the driver ${driver.driver} runs commands as root of the environment alone`
+    const userFault = `the driver ${driver.driver} runs commands only as root of the environment`
     if (step.agent.user !== undefined)
       add(
         `${prefix}agent.user`,
@@ -154,15 +154,15 @@ function imageText({ directory }: Task, image: ImageSource, { driver }: DriverCa
 
 const imageFault = (image: ImageSource, driver: DriverCapabilities) =>
   !driver.images.includes(image.kind) &&
-  `the driver ${driver.driver} takes ${driver.images.map(kind => ({ image: 'named images', dockerfile: 'Dockerfiles', compose: 'compose files', none: 'tasks without an image' })[kind]).join(' and ')} alone`
+  `the driver ${driver.driver} accepts only ${driver.images.map(kind => ({ image: 'named images', dockerfile: 'Dockerfiles', compose: 'compose files', none: 'tasks without an image' })[kind]).join(' and ')}`
 
 const networkText = ({ network_mode, saysNetwork }: Task['config']['environment']) =>
-  saysNetwork ? `network: ${network_mode}` : 'network: not said; Troupe gives none'
+  saysNetwork ? `network: ${network_mode}` : 'network: task.toml names none; Troupe gives none'
 
 const networkRefusal = ({ driver, networks }: DriverCapabilities) =>
-  `the driver ${driver} offers only ${networks.join(', ')}; without a network: --no-network of troupe tasks, --set environments.network=no-network of a run`
+  `the driver ${driver} offers only ${networks.join(', ')}; to run without a network: --no-network of troupe tasks, --set environments.network=no-network of a run`
 
-/** A task that says nothing about the network gets none: Harbor's default (public) does not count as a need. */
+/** A task that names no network mode gets no network: Harbor's default (public) does not count as a need. */
 const networkFault = ({ network_mode, saysNetwork }: Task['config']['environment'], driver: DriverCapabilities) =>
   saysNetwork && !driver.networks.includes(network_mode) && networkRefusal(driver)
 

@@ -51,7 +51,7 @@ function fromJson(text: string): Rewards {
   return Object.fromEntries(Object.entries(rewards).map(([name, reward]) => [name, Number(reward)]))
 }
 
-/** Reads a reward file; undefined if it does not exist. @throws for a link, a device, or a file above `mostBytes` */
+/** Reads a reward file; undefined if none exists. @throws task.bad_reward if it is no regular file of at most 1 MiB */
 function read(file: string): string | undefined {
   const info = lstatSync(file, { throwIfNoEntry: false })
   if (info === undefined) return undefined

@@ -4,8 +4,8 @@
  * in   a task, the environment after a step's verifier
  * out  the environment as the next step finds it; the task's rewards
  * Invariant: tests, verifier's output and oracle's solution are removed before the next step, and no process of an
- * earlier one runs. What a program that an agent replaced copied while the verifier ran it stays: only a separate
- * verifier keeps its files from an agent that is root.
+ * earlier step still runs. An agent that is root can replace a program that the verifier runs, and that program can
+ * copy the verifier's files; such a copy stays. Only a separate verifier's files are safe from such an agent.
  */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
@@ -25,7 +25,7 @@ async function putFiles(task: Task, { name }: TaskStep, environment: Environment
   const files = join(task.directory, 'steps', name, 'workdir')
   if (name === '' || !existsSync(files)) return
   const { workdir } = environment
-  // The agent may have removed it.
+  // The agent may have removed the working directory.
   if (workdir !== undefined)
     await mustRun(environment, { command: ['mkdir', '-p', workdir], user: 'root', cwd: '/', timeoutMs: 60_000 })
   const { stdout } = await mustRun(environment, { command: 'pwd', timeoutMs: 60_000 })
@@ -58,7 +58,7 @@ export function isTooLow(task: Task, step: TaskStep, rewards: Rewards): boolean 
   return Object.entries(bounds).some(([name, bound]) => (rewards[name] ?? Number.NEGATIVE_INFINITY) < bound)
 }
 
-/** Mean over the steps that ran (a reward that a step lacks counts 0), or the last step's, as task.toml says. */
+/** Rewards of a task: means over the steps that ran (a missing one counts 0), or the last step's, as task.toml says. */
 export function taskRewards(task: Task, steps: readonly { readonly rewards: Rewards }[]): Rewards {
   if (steps.length <= 1 || task.config.multi_step_reward_strategy === 'final') return steps.at(-1)?.rewards ?? {}
   const names = [...new Set(steps.flatMap(({ rewards }) => Object.keys(rewards)))]

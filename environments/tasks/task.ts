@@ -1,6 +1,6 @@
 /**
- * Loads a Harbor task directory: task.toml, instruction.md, environment/, tests/, solution/, and steps/ where there are
- * several.
+ * Loads a Harbor task directory: task.toml, instruction.md, environment/, tests/, solution/, and steps/ for a task of
+ * several steps.
  *
  * in   the directory        out  a Task: its configuration, and the paths and instruction of each step
  * Invariant: a task that loads has the instruction and the test script (or an image of the verifier's own) of every
@@ -13,7 +13,7 @@ import { asError, TroupeError } from '../../runtime/errors'
 import { type EnvironmentToml, type TaskToml, taskToml } from './taskToml'
 import { unknownFields } from './unknownFields'
 
-// smol-toml has a CommonJS entry, but declares its types for ES modules alone.
+// smol-toml has a CommonJS entry, but declares its types only for ES modules.
 const { parse, TomlError } = require('smol-toml') as typeof import('smol-toml', { with: {
   'resolution-mode': 'import',
 }})
@@ -210,7 +210,7 @@ function realpathOrSelf(path: string): string {
   }
 }
 
-/** Removes the marks at an instruction's beginning by which leaks of benchmarks into training data are found. */
+/** Removes canary lines at an instruction's start: marks by which leaks of benchmarks into training data are found. */
 function withoutCanary(text: string): string {
   const lines = text.split('\n')
   const isCanary = (line: string) => /^(<!--.*canary.*-->|#.*canary.*)$/i.test(line.trim())

@@ -51,7 +51,7 @@ const mcpServer = z
     message: 'is required for this transport',
   })
 
-/** `2G`, `512M` and `64K` in MiB, as the deprecated fields `memory` and `storage` write them. */
+/** Size such as `2G`, `512M` or `64K`, in the deprecated fields `memory` and `storage`; converted to MiB. */
 const size = z.string().transform((text, ctx) => {
   const found = /^\s*([\d.]+)\s*([GMK])\s*$/i.exec(text)
   const factor = { G: 1024, M: 1, K: 1 / 1024 }[found?.[2]?.toUpperCase() ?? '']
@@ -70,7 +70,7 @@ export const environment = z
       value => (typeof value === 'string' ? value.toLowerCase() : value),
       z.enum(['linux', 'windows']).default('linux'),
     ),
-    cpus: z.number().min(0.01).optional(), // less is no quota that the kernel takes
+    cpus: z.number().min(0.01).optional(), // the kernel accepts no smaller quota
     memory_mb: mib.optional(),
     storage_mb: mib.optional(),
     memory: size.optional(),
@@ -100,7 +100,7 @@ export const environment = z
       ...rest,
       memory_mb: rest.memory_mb ?? memory,
       storage_mb: rest.storage_mb ?? storage,
-      // Harbor's default. `saysNetwork` tells a task that asks for the network from one that says nothing about it.
+      // `public` is Harbor's default. `saysNetwork` is false if neither network_mode nor allow_internet is set.
       network_mode: mode ?? ('public' as const),
       saysNetwork: mode !== undefined,
       /** False: the user runs the task without its limit on disk space (overrides.ts). */

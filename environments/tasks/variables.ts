@@ -1,6 +1,6 @@
 /**
- * Variables of a task: a value that is `${NAME}` or `${NAME:-default}` as a whole stands for a variable of Troupe's
- * process.
+ * Fills in variables of a task: a value that is exactly `${NAME}` or `${NAME:-default}` stands for a variable of
+ * Troupe's process.
  *
  * in   a section `env` of task.toml, the variables that the user lets tasks read        out  values
  * Invariant: a variable that the user has not named does not enter an environment, whatever a task asks for.

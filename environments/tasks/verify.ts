@@ -64,11 +64,11 @@ export async function prepareLogs(environment: Environment): Promise<void> {
 
 async function judge(step: TaskStep, environment: Environment, allowed: AllowedVariables): Promise<Verified> {
   const { env, user, timeout_sec } = step.verifier
-  // The agent may have put something in these places; the directory is made anew so that it is no link.
+  // The agent may have put files or links at these paths, so they are removed and made again.
   // Tests that are in the verifier's own image stay.
   const clean = `rm -rf ${step.tests.length > 0 ? '/tests ' : ''}/logs/verifier && `
   await mustRun(environment, { command: clean + makeLogs, user: 'root', cwd: '/', timeoutMs: quickMs })
-  // An agent that has removed the working directory does not keep the verifier from judging its files.
+  // An agent that has removed the working directory must not keep the verifier from judging its files.
   const { workdir } = environment
   if (workdir !== undefined)
     await mustRun(environment, { command: ['mkdir', '-p', workdir], user: 'root', cwd: '/', timeoutMs: quickMs })

@@ -15,7 +15,7 @@ import type { McpServerToml } from '../tasks/taskToml'
 /** Prefix of the paths of shell states in the environment; each user has one state for each shell. */
 export const shellState = '/tmp/.troupe-shell-'
 
-/** Upper bound on a command: Linux passes arguments of less than 128 KiB to a program. */
+/** Upper bound on a command in bytes: Linux passes arguments of less than 128 KiB to a program. */
 export const mostCommandBytes = 120 * 1024
 
 /** Variables that bash sets itself, or that differ in every process. */

@@ -4,8 +4,8 @@
  * in   a server's name, a tool's name and arguments        out  the outcome of the call
  * The server (transport stdio) runs in the environment, as the agent's user, one process for each call: what it keeps
  * between calls is in files, so a snapshot holds it. The shell script does not parse MCP: it starts the server, writes
- * prepared lines, and prints the line with the answer's id. It ends the server as MCP prescribes: it closes its input,
- * waits up to 2 s, then sends SIGTERM.
+ * prepared lines, and prints the line with the answer's id. It ends the server as MCP prescribes: it closes the
+ * server's input, waits up to 2 s, then sends SIGTERM.
  */
 import { z } from 'zod'
 import { type ToolOutcome, toolOutcome } from '../../kernels'
@@ -19,8 +19,8 @@ const mostBytes = 1024 * 1024
 
 /**
  * Starts "$@" with its input and output on pipes; writes the handshake, waits for its answer, writes the request, prints
- * the answer and ends the server. $1, $2: ids of the two answers; $3: lines to write first; $4: lines to write then.
- * A server that has ended already must not end the script by SIGPIPE.
+ * the answer and ends the server. $1, $2: ids of the two answers; $3: lines to write first; $4: lines to write after
+ * the first answer. A server that has ended already must not end the script by SIGPIPE.
  */
 const script = `
 trap '' PIPE

@@ -66,8 +66,8 @@ export const submitTool = {
 } as const
 
 /**
- * Deadline of a call, ms: `toolTimeoutMs`, the recipe's, but for `submit` in a task of several steps, which runs the
- * step's verifier and has the task's own.
+ * Deadline of a call in ms: the recipe's `toolTimeoutMs`. The exception is `submit` in a task of several steps: it runs
+ * the step's verifier, and has the task's own deadline.
  */
 export const deadlineOf = (
   task: Pick<TaskEnvironment, 'steps'> | undefined,

@@ -47,7 +47,7 @@ export async function ownReward(
   const common = { at: program.fx.now(), trajectory: session.id, attempt: 0 }
   if (agent.reward === 'agent') {
     if (session.reward !== null) return []
-    const why = 'the agent ended without a reward (POST …/reward)'
+    const why = 'the agent ended without giving its session a reward (POST …/reward)'
     return [{ type: 'reward.failed', ...common, how: 'none-given', why }]
   }
   const { deadlineMs } = agent
@@ -60,6 +60,6 @@ export async function ownReward(
   const why =
     ended.how === 'exit' && ended.code === 0
       ? `agent.check printed '${ended.lastLine}', expected a number`
-      : `agent.check: ${ended.how} ${ended.code ?? ended.signal ?? ''}: ${ended.lastError || ended.lastLine}`
+      : `agent.check ended (${ended.how} ${ended.code ?? ended.signal ?? ''}): ${ended.lastError || ended.lastLine}`
   return [{ type: 'reward.failed', ...common, how: 'check-failed', why: why.slice(0, mostReason) }]
 }

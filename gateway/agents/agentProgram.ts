@@ -4,7 +4,7 @@
  * in   program, arguments, directory, environment, deadline, limits        out  how it ended, and its output
  * The program has a mark in its environment: a variable with a value of its own, by which its descendants are found.
  * Invariant: before the result is given, the program's process group and the processes with its mark are killed, within
- * the bounds that killMarked.ts names. Of the output, the first `logBytes` are kept, and all bytes are counted.
+ * the bounds that killMarked.ts names. The first `logBytes` of the output are kept, and all its bytes are counted.
  */
 import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
@@ -29,16 +29,17 @@ export interface ProgramEnding {
   readonly how: 'exit' | 'signal' | 'deadline' | 'aborted'
   readonly code: number | null
   readonly signal: string | null
-  /** Beginning of standard output and error, as they came. */
+  /** Beginning of standard output and standard error, mixed in the order of arrival. */
   readonly output: string
   readonly outputBytes: number
-  /** Last lines of standard error and standard output that are not empty; '' if there are none. */
+  /** Last line of standard error that is not empty; '' if there is none. */
   readonly lastError: string
+  /** Last line of standard output that is not empty; '' if there is none. */
   readonly lastLine: string
 }
 
 const launcher = join(__dirname, 'python/launch.py')
-/** Characters at the end of each stream in which the last line is looked for. */
+/** Number of characters at the end of each stream in which the last line is looked for. */
 const tailChars = 4000
 
 export function runProgram(options: ProgramOptions, signal: AbortSignal): Promise<ProgramEnding> {
@@ -99,7 +100,7 @@ export function runProgram(options: ProgramOptions, signal: AbortSignal): Promis
   })
 }
 
-/** Makes the paths of a command absolute that name existing files, since the program starts in another directory. */
+/** Makes those paths of a command absolute that name existing files, since the program starts in another directory. */
 export const withFiles = (command: readonly string[]): readonly string[] =>
   command.map((part, i) => ((i > 0 || part.includes('/')) && existsSync(part) ? resolve(part) : part))
 

@@ -1,5 +1,6 @@
 /**
- * Kills what is left of agents that have ended: their process groups, and every process that carries their mark.
+ * Kills what is left of agents that have ended: their process groups, and every process whose environment has their
+ * mark (a variable).
  *
  * in   marks, pids of group leaders
  * out  resolves when a scan of /proc finds no process with the mark, at the latest after `mostRounds` scans
@@ -10,10 +11,11 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { MARK, signalTo } from '../../sandbox/freshProcess/killProcesses'
 
 /**
- * Upper bound on the scans for the processes of one agent, and the pause between two scans, ms. One scan is not enough,
- * since a process may fork after the scan has read it and before it is killed.
+ * Upper bound on the scans for the processes of one agent. One scan is not enough, since a process may fork after the
+ * scan has read it and before it is killed.
  */
 const mostRounds = 50
+/** Pause between two scans. */
 const pauseMs = 2
 
 interface Ended {

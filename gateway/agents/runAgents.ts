@@ -150,7 +150,7 @@ export async function startRunAgents(parts: AgentParts): Promise<Agents> {
     }
   }
 
-  /** Runs an agent for a rollout once `before` has settled: the end of the agent that an earlier owner requested. */
+  /** Runs an agent for a rollout once `before`, the end of the rollout's earlier agent, has settled. */
   async function leadAfter(before: Promise<unknown> | undefined, asked: LeadRequest, stop: AbortSignal) {
     await before?.catch(() => {})
     try {
@@ -195,7 +195,7 @@ export async function startRunAgents(parts: AgentParts): Promise<Agents> {
   }
 }
 
-/** Leaves the tools that agents offer out of prompts, as the recipe does (`tools.inPrompt`). */
+/** Renderer that leaves the tools of agents out of prompts, for a recipe with `tools.inPrompt: false`. */
 const withoutTools = (renderer: Renderer): TextRenderer => ({
   prompt: messages => renderer.prompt(messages, []),
   encode: text => renderer.encode(text),

@@ -20,7 +20,7 @@ export interface Conversation {
 export interface Placement {
   /** Call that the request continues; null if its context begins anew. */
   readonly parent: number | null
-  /** Number of the request's messages that the parent and its answer hold. */
+  /** Number of the request's first messages that the parent's conversation, its answer included, already contains. */
   readonly held: number
   /** null: the request is the first that continues its parent. */
   readonly branch: BranchReason | null
@@ -37,16 +37,17 @@ interface Step {
   readonly end: string
 }
 
+/** Record of one conversation: tools and a list of messages. */
 interface Seen {
-  /** Latest call whose answer is the last message here. */
+  /** Latest call whose answer is the conversation's last message. */
   call?: number
-  /** Number of requests that end here. */
+  /** Number of recorded requests that are exactly this conversation. */
   asked: number
-  /** Latest message here, recorded or about to be: what repeats it needs no digest. */
+  /** Latest message that extended the conversation; a message with the same text gets its digest from here. */
   latest?: Step
-  /** Role of the latest message that extended this conversation for the first time. */
+  /** Role of the message that last extended the conversation to one that was not recorded before. */
   follower?: Message['role']
-  /** Digests of the conversations that its answers without their thinking would give. */
+  /** Digests of the conversation extended by each of its recorded answers, without the answer's thinking. */
   stripped?: Set<string>
 }
 
@@ -72,7 +73,7 @@ export class ConversationIndex {
 
   constructor(private readonly options: ConversationIndexOptions = {}) {}
 
-  /** Adds a call's request. `messages`: those after the parent and its answer; all of them without a parent. */
+  /** Adds a call's request. `messages`: those after the parent and its answer; without a parent, all messages. */
   addRequest(call: number, parent: number | null, tools: string, messages: readonly Message[]): void {
     const start = parent === null ? undefined : this.ends.get(parent)
     let at = start ?? this.beginning(tools)
@@ -182,7 +183,7 @@ export class ConversationIndex {
     seen.stripped.add(message.thinking === '' ? end : chained(at, strippedDigest(message)))
   }
 
-  /** Digest of the conversations with these tools that have no message yet. */
+  /** Digest of the conversation that has these tools and no message. */
   private beginning(tools: string): string {
     let digest = this.beginnings.get(tools)
     if (digest === undefined) {
@@ -202,7 +203,7 @@ export class ConversationIndex {
   }
 }
 
-/** The conversation that a message makes of the one with the digest `at`, about which `seen` is recorded. */
+/** Extends the conversation with the digest `at` and the record `seen` by a message. */
 function stepFrom({ latest }: Seen, at: string, message: Message): Step {
   if (latest !== undefined && isSameText(latest.message, message)) return latest
   const own = messageDigest(message)

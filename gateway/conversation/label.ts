@@ -2,7 +2,7 @@
  * Labels a call by its use: the agent's own conversation, one of its sub-agents, one after a compaction, or an
  * auxiliary call.
  *
- * in   the call's place, what the client says about itself, the session's earlier calls        out  a label
+ * in   the call's place in the session, the client's headers and model, the session's first call        out  a label
  * The first that applies decides: the client's own label (`x-troupe-label`); a small model's name (`aux`); the label of
  * the call that this one continues; a parent session (header `x-parent-session-id`), or another lane (header
  * `x-session-id`) than the first call's (`subagent`); a compaction (the conversation begins anew with fewer messages);

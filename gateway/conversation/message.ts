@@ -108,7 +108,7 @@ export function isSameText(one: Message, other: Message): boolean {
   })
 }
 
-/** Digest of a conversation that is extended by its tools or by a message's digest; `before`: '' at its start. */
+/** Digest of the conversation with the digest `before` ('' at the start), extended by its tools or a message digest. */
 export const chained = (before: string, digest: string): string => digestOf(`${before}\0${digest}`)
 
 export const digestOf = (text: string): string => hash('sha256', text, 'base64url').slice(0, 24)

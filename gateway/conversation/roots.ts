@@ -1,5 +1,5 @@
 /**
- * Keeps the beginnings of a session's conversations, to find out how a request that continues none of them differs.
+ * Stores the beginnings of a session's conversations, to find out how a request that continues none of them differs.
  *
  * in   the beginnings of recorded conversations, and of a request        out  what the two share
  * Invariant: each question is one look-up, however many conversations the session has. Digests stand for messages.

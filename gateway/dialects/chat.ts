@@ -1,5 +1,5 @@
 /**
- * OpenAI's chat completions.
+ * Dialect of OpenAI's chat completions.
  *
  * in   bodies of POST /v1/chat/completions        out  chat.completion objects, chunks, errors
  * Invariant: a stream sends the role, then text and reasoning as they are sampled, then whole tool calls, the finish
@@ -130,7 +130,7 @@ export const chat: DialectAdapter = {
   parse(raw) {
     const given = checked(body, raw)
     if (given.n != null && given.n !== 1)
-      throw invalid('n: only 1 is supported; ask again for another sample', 'n', 'unsupported_n')
+      throw invalid('n: only 1 is supported; send the request again for another sample', 'n', 'unsupported_n')
     const tools = given.tool_choice === 'none' ? [] : (given.tools ?? [])
     const messages = given.messages.map((one, i) => messageOf(one, i))
     checkMessages(messages)

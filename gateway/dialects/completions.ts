@@ -1,5 +1,5 @@
 /**
- * OpenAI's completions: a text that the model continues, without a chat template.
+ * Dialect of OpenAI's completions: a text that the model continues, without a chat template.
  *
  * in   bodies of POST /v1/completions        out  text_completion objects, chunks, errors
  * Invariant: the prompt is the whole context. A completion continues no other call, and no other call continues it.
@@ -34,7 +34,7 @@ export const completions: DialectAdapter = {
     const given = checked(body, raw)
     const count = given.n ?? 1
     if (count !== 1 || (given.best_of ?? 1) !== 1)
-      throw invalid('n and best_of: only 1 is supported; ask again for another sample', 'n', 'unsupported_n')
+      throw invalid('n and best_of: only 1 is supported; send the request again for another', 'n', 'unsupported_n')
     if (given.echo) throw invalid('echo: not supported', 'echo')
     const prompts = typeof given.prompt === 'string' ? [given.prompt] : given.prompt
     if (prompts.length !== 1 || typeof prompts[0] !== 'string' || prompts[0] === '')

@@ -28,7 +28,7 @@ const ends = ['</s>', '<eos>', '<end_of_turn>']
 export class Deltas {
   private text = ''
   private mode: 'start' | 'thinking' | 'content' | 'held'
-  /** Position up to which the text was looked at; what lies before is sent, or not part of the answer. */
+  /** Position up to which the text has been processed: the text before it was sent, or is no part of the answer. */
   private at = 0
   private readonly sent = { thinking: '', content: '' }
 
@@ -60,7 +60,7 @@ export class Deltas {
     return out
   }
 
-  /** Returns what the answer has beyond the pieces before. */
+  /** Returns the rest of the answer, which the earlier pieces did not contain. */
   end(answer: Pick<AssistantMessage, 'content' | 'thinking'>): readonly Delta[] {
     const rest = (kind: 'thinking' | 'content'): Delta[] => {
       const text = answer[kind].startsWith(this.sent[kind]) ? answer[kind].slice(this.sent[kind].length) : ''
@@ -69,7 +69,7 @@ export class Deltas {
     return [...rest('thinking'), ...rest('content')]
   }
 
-  /** Gives the text up to `end`, without white space at its beginning, nor at its end as long as nothing follows. */
+  /** Adds the text up to `end` to `out`, without white space at its start; that at its end waits until text follows. */
   private give(out: Delta[], kind: Delta['kind'], end: number): void {
     let piece = this.text.slice(this.at, end)
     if (this.sent[kind] === '') piece = piece.trimStart()
@@ -80,9 +80,7 @@ export class Deltas {
     out.push({ kind, text: kept })
   }
 
-  /**
-   * Position from which the text may be a tag or a special token that is not complete yet, or white space at the end.
-   */
+  /** Position of the first tag or special token after `at`, complete or begun; if there is none, the text's length. */
   private safeEnd(tags: readonly string[]): number {
     for (let i = this.text.indexOf('<', this.at); i >= 0; i = this.text.indexOf('<', i + 1)) {
       const rest = this.text.slice(i)

@@ -1,6 +1,6 @@
 /**
- * Interface of a dialect, which reads requests and writes answers, streams and errors in its own form, and what the
- * dialects share.
+ * Interface of a dialect, which reads requests and writes answers, streams and errors in its own form; and functions
+ * that the dialects share.
  *
  * Invariant: a dialect knows neither engines nor the log. The last event of a stream is written by `end`, which is
  * called once the answer is durable, or by `failed`.
@@ -17,13 +17,13 @@ export type ParsedRequest = Omit<CallRequest, 'hints' | 'isRetry'> & {
   readonly isStreamed: boolean
   /** True: the client of an OpenAI dialect asked for the usage at the end of the stream. */
   readonly withUsage?: boolean
-  /** Call whose conversation the request's messages follow (Responses). */
+  /** Id of the answer whose conversation the request's messages continue (`previous_response_id` of Responses). */
   readonly after?: string
 }
 
 /** An answer of the model, with the fields of the call that a dialect writes into its reply. */
 export interface AnswerView {
-  /** Name of the call, unique in the run, without a prefix. */
+  /** Id of the answer, unique in the run, without the dialect's prefix. */
   readonly id: string
   readonly createdMs: number
   /** Model that the client named. */
@@ -63,7 +63,7 @@ export interface DialectAdapter {
 export const event = (data: object, name?: string): string =>
   `${name === undefined ? '' : `event: ${name}\n`}data: ${JSON.stringify(data)}\n\n`
 
-/** Fields of sampling that all dialects share. Only evaluations outside a run apply them. */
+/** Sampling parameters that all dialects share. They apply only to evaluation sessions of a gateway outside a run. */
 export const samplingFields = {
   temperature: z.number().min(0).nullish(),
   top_p: z.number().min(0).max(1).nullish(),
@@ -99,7 +99,7 @@ export function textOfParts(content: unknown, where: string): string {
     .join('')
 }
 
-/** Refuses a tool that the service itself would run. */
+/** Makes the error for a tool that the vendor's service would run itself. */
 export const hostedTool = (name: string, where: string): GatewayError =>
   invalid(
     `the tool '${name}' is run by its vendor's service, which this gateway does not host: offer a function instead`,
@@ -107,7 +107,7 @@ export const hostedTool = (name: string, where: string): GatewayError =>
     'unsupported_tool',
   )
 
-/** Refuses a function tool without its definition. */
+/** Makes the error for a function tool without a name. */
 export const unnamedFunction = (where: string): GatewayError =>
   invalid(`${where}: a tool of type 'function' needs a name`, where)
 
@@ -123,13 +123,13 @@ export function checkMessages(messages: readonly Message[]): void {
   if (last === undefined) throw invalid('messages: expected at least one message', 'messages')
   if (last.role === 'assistant')
     throw invalid(
-      "messages: the last message is the assistant's own; beginning an answer for the model is not supported",
+      "messages: the last message is the assistant's; continuing an answer that the client began is not supported",
       'messages',
       'prefill',
     )
 }
 
-/** Picks the fields of a body that are recorded as the client's wishes. */
+/** Picks the given fields of a body, which are recorded as the parameters that the client asked for. */
 export function askedOf(body: Readonly<Record<string, unknown>>, fields: readonly string[]): Record<string, unknown> {
   return Object.fromEntries(
     fields.filter(name => body[name] !== undefined && body[name] !== null).map(name => [name, body[name]]),

@@ -1,5 +1,5 @@
 /**
- * Anthropic's messages.
+ * Dialect of Anthropic's messages API.
  *
  * in   bodies of POST /v1/messages        out  message objects, events, errors
  * Invariant: content blocks come one after the other: thinking, text, then each tool use. Events are message_start, and

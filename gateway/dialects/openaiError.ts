@@ -1,4 +1,4 @@
-/** Errors in OpenAI's form. */
+/** Writes a GatewayError in the form of OpenAI's errors. */
 import type { GatewayError, RefusalKind } from '../gatewayError'
 
 const types: Readonly<Record<RefusalKind, string>> = {

@@ -1,10 +1,10 @@
 /**
- * OpenAI's responses.
+ * Dialect of OpenAI's responses API.
  *
  * in   bodies of POST /v1/responses        out  response objects, events, errors
  * Invariant: output items come one after the other: reasoning, message, then each function call; every event has the
  * next `sequence_number`. `previous_response_id` names a call of the same session, whose conversation the input
- * follows. Instructions apply to one request only: they are its first message, and `asked.instructions` marks that.
+ * continues. Instructions apply to one request only: they are its first message, and `asked.instructions` marks that.
  */
 import { z } from 'zod'
 import type { AssistantMessage, Message, ToolUse } from '../conversation/message'

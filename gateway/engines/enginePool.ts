@@ -1,5 +1,5 @@
 /**
- * The engines of a gateway: each call gets one that has room, and a lost engine is started again.
+ * Distributes a gateway's calls over its engines: each call gets an engine that has room. Restarts lost engines.
  *
  * in   contexts to continue        out  generations; tokens as they are sampled
  * Invariant: an engine has at most `maxSequences` calls at once; the others wait in order, at most `mostWaiting` of
@@ -16,7 +16,7 @@ import type { Log } from '../../runtime/log'
 import { GatewayError } from '../gatewayError'
 import { joined, wholeOf } from './joined'
 
-/** Starts an engine; `PlannedEngine` of actors/inference is one. */
+/** An engine that can be started; `PlannedEngine` of actors/inference implements this interface. */
 export interface StartableEngine {
   readonly id: EngineId
   start(signal?: AbortSignal): Promise<Engine>
@@ -51,7 +51,7 @@ export interface EnginePool {
   /** Shortest context of the engines, tokens. */
   readonly contextTokens: number
   readonly model: string
-  /** Number of calls that engines have or that wait for one. */
+  /** `running`: calls that engines are generating. `waiting`: calls that wait for an engine. */
   load(): { readonly running: number; readonly waiting: number }
   close(): Promise<void>
 }

@@ -1,5 +1,5 @@
 /**
- * The engines of a run, for the gateway inside it: a call is a turn for the scheduler, like those of the coordinator.
+ * Lets the gateway inside a run use the run's engines: each call becomes a turn for the scheduler, like any other turn.
  *
  * in   contexts to continue; turn.completed | interrupted, scheduler.claimed from the log
  * out  turn.asked + turn.generate; generations
@@ -174,7 +174,10 @@ export async function runEngines(options: RunEnginesOptions): Promise<RunEngines
     async generate(request, preferred, _onTokens, signal) {
       const lane = lanes.get(request.trajectory)
       if (lane === undefined)
-        throw new GatewayError({ kind: 'conflict', code: 'session_ended', message: 'the rollout is over' })
+        throw new GatewayError({
+          ...{ kind: 'conflict', code: 'session_ended' },
+          message: `the rollout ${request.trajectory} is over, so its agent's calls are refused`,
+        })
       running++
       const mine = lane.latest.catch(() => {}).then(() => turn(lane, request, preferred, signal))
       lane.latest = mine

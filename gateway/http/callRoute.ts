@@ -2,7 +2,7 @@
  * Answers one call in its dialect, whole or as a stream.
  *
  * in   a parsed request, a session
- * out  the answer or an error; `call.delivered` if no connection took the answer, or a retry's took it after all
+ * out  the answer or an error; `call.delivered` if no connection took the answer, or if a retry took it after all
  * Invariant: an answer's last byte is sent only after `call.finished` is durable. When a client disconnects, its call
  * continues, and the client's retry gets the answer. An answer that no connection took is recorded as not delivered,
  * unless this process ends before that.

@@ -1,10 +1,10 @@
 /**
  * The sessions API: `/troupe/v1/sessions` and what lies below it.
  *
- * in   requests of whoever starts agents and rewards them
+ * in   requests of the program that starts agents and rewards them, or of an agent
  * out  facts, through `Sessions`; trees, rows and events of a session
- * Invariant: an agent's key may reward, end and read its own session. Listing, opening and forking sessions needs the
- * gateway's key, if it has one.
+ * Invariant: a session's key suffices to reward, end and read this session. Listing, opening and forking sessions needs
+ * the gateway's key, if the gateway has one.
  */
 import type { ServerResponse } from 'node:http'
 import { z } from 'zod'
@@ -98,7 +98,7 @@ export const stateOf = ({ id, request, calls, ended, reward }: SessionState) => 
   },
 })
 
-/** The session's calls as a tree, and the training rows that they give. */
+/** Describes the session's calls as a tree, and the training rows that are made of them. */
 export function treeOf(session: SessionState) {
   const { tree } = session.calls
   const nodes = [...tree.nodes.values()].map(({ started, finished, delivered, children }) => ({
@@ -135,7 +135,7 @@ const callNamed = (session: SessionState, named: string | number): number | unde
     : callOf(session, `${named}`.replace(/^(chatcmpl-|cmpl-|msg_|resp_|rs_)/, ''))
 
 /**
- * Opens a session that begins with the calls up to one of another session. Its copied calls are not trained on again.
+ * Opens a session that begins with copies of another session's calls, up to the given one. Copies are not trained on.
  */
 export async function forkFrom(sessions: Sessions, session: SessionState, body: unknown): Promise<Opened> {
   const { call_id: named } = checked(forkBody, body)

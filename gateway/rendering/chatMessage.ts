@@ -1,5 +1,5 @@
 /**
- * Writes a canonical message as chat templates take it.
+ * Writes a canonical message in the form that chat templates read.
  *
  * in   a message        out  role and text
  * Thinking is written as `<think>…</think>`, tool calls as `<tool_call>{"name": …, "arguments": …}</tool_call>`.

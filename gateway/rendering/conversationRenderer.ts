@@ -22,15 +22,15 @@ export interface ConversationRenderer {
    */
   following(messages: readonly ChatMessage[], isEnded: boolean): Promise<Int32Array | undefined>
   /**
-   * True if the template renders earlier turns as they were sampled, whatever follows them, so that `following` gives
-   * what a rendering of the whole would. False: callers use `tailOfWhole`.
+   * True if the template renders earlier turns as they were sampled, whatever follows them, so that `following` returns
+   * the same tokens as a rendering of the whole conversation. False: callers use `tailOfWhole`.
    */
   readonly keepsHistory: boolean
   /** True if the generation prompt ends with the opening tag of the model's thinking. */
   readonly opensThinking: boolean
   /**
-   * Renders the whole conversation; returns the tokens after `recorded` if the whole begins with the text of those,
-   * else undefined: the template rewrote what was recorded.
+   * Returns the tokens that follow `recorded` in `whole`, a rendering of the whole conversation; undefined if `whole`
+   * does not begin with the text of `recorded`, since the template rewrote earlier messages.
    */
   tailOfWhole(whole: Rendered, recorded: Int32Array): Promise<Int32Array | undefined>
 }
@@ -73,8 +73,8 @@ export async function conversationRenderer(renderer: TextRenderer): Promise<Conv
       const { text: whole, tokens } = await renderer.prompt([asked, turn(probe), ...messages], [])
       const end = whole.indexOf(probe) + probe.length
       if (end < probe.length || !whole.startsWith(stop, end)) return undefined
-      // The tokens after a special token do not depend on what stands before it, so those of the rendering can be
-      // taken.
+      // The tokens after a special token do not depend on what stands before it, so the rendering's own tokens are
+      // used.
       if (headTokens !== undefined && whole.startsWith(head) && tokens[headTokens.length - 1] === headTokens.at(-1))
         return tokens.slice(isEnded ? headTokens.length : headTokens.length - 1)
       return renderer.encode(whole.slice(isEnded ? end + stop.length : end))
@@ -89,8 +89,8 @@ export async function conversationRenderer(renderer: TextRenderer): Promise<Conv
 }
 
 /**
- * Returns the tokens of a rendering up to the stop token after the probe, if the rest of its tokens is what the rest of
- * its text gives by itself; else undefined: the tokenizer lets texts across a special token depend on each other.
+ * Returns the tokens of a rendering up to the stop token after the probe. Returns undefined if the text after that
+ * token, encoded by itself, gives other tokens: then the tokens after a special token depend on the text before it.
  */
 async function tokensBefore(
   renderer: TextRenderer,

@@ -16,7 +16,7 @@ import type { SessionState } from './session'
 
 const noTiming = { queuedAt: 0, startedAt: 0, firstTokenAt: 0, endedAt: 0 }
 
-/** @param given what the session and the request do not say; `tools`: canonical JSON of those that the request offers */
+/** @param given fields that session and request lack; `tools`: canonical JSON of the tools that the request offers */
 export function startedFact(
   session: SessionState,
   request: CallRequest,

@@ -1,7 +1,7 @@
 /**
- * A request of an agent, in the one form that all dialects are read into.
+ * An agent's request in the canonical form into which every dialect is parsed.
  *
- * in   a dialect's reading of a body        out  the request, and the digest by which its retries are known
+ * in   a body that a dialect has parsed        out  the request, and the digest by which its retries are recognised
  */
 import type { ToolSchema } from '../../config/toolSchema'
 import type { Dialect } from '../../messages/facts'

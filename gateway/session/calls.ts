@@ -1,5 +1,5 @@
 /**
- * Carries out calls: places a request in its session, has an engine continue its tokens, and records both.
+ * Carries out calls: places a request in its session, has an engine continue its tokens, and records call and answer.
  *
  * in   requests in canonical form
  * out  `call.started`, `call.finished`; the answer, and its text while it is sampled
@@ -71,7 +71,7 @@ export class Calls {
     return this.live.size
   }
 
-  /** Ends running calls; they are recorded as failed, unless their answer is there. */
+  /** Aborts running calls. A call is recorded as failed, unless its engine has already answered. */
   async close(): Promise<void> {
     this.stopped = new GatewayError({ kind: 'unavailable', code: 'closing', message: 'the gateway is closing' })
     for (const one of this.ending.values()) one.abort(this.stopped)
@@ -81,7 +81,10 @@ export class Calls {
   /** Ends the running calls of a session, whose agent is gone. */
   async end(session: SessionState): Promise<void> {
     const mine = [...this.live.values()].filter(one => one.session === session)
-    const gone = new GatewayError({ kind: 'conflict', code: 'session_ended', message: 'the agent has ended' })
+    const gone = new GatewayError({
+      ...{ kind: 'conflict', code: 'session_ended' },
+      message: `the agent of session ${session.id} has ended, so its running calls are ended`,
+    })
     for (const { call } of mine) this.ending.get(`${session.id}#${call}`)?.abort(gone)
     await Promise.allSettled(mine.map(one => one.finished))
   }
@@ -141,7 +144,7 @@ export class Calls {
   private samplingOf({ request }: SessionState, { asked }: CallRequest): CallStarted['sampling'] {
     if (request.purpose !== 'eval' || this.options.run !== undefined) return request.sampling
     const { temperature, top_p: topP } = asked
-    // The likeliest token alone is what top_p 0 leaves; engines take that as temperature 0.
+    // top_p 0 leaves only the likeliest token, which engines sample with temperature 0.
     if (topP === 0) return { ...request.sampling, temperature: 0 }
     return {
       ...request.sampling,

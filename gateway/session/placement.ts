@@ -83,12 +83,12 @@ async function tailOf(
   return renderer.tailOfWhole(whole, contextAfter(session, parent, new Int32Array()))
 }
 
-/** Context of a call, as its path in the tree has it. */
+/** Context tokens of a call: the tokens and answers of the calls above it in the tree, then its own tokens. */
 export function contextOf(session: SessionState, started: CallStarted): Int32Array {
   return started.parent === null ? started.tokens : contextAfter(session, started.parent, started.tokens)
 }
 
-/** Context of a recorded call, its answer, and further tokens. */
+/** Joins the context of a recorded call, its answer, and the tokens `more`. */
 function contextAfter(session: SessionState, call: number, more: Int32Array): Int32Array {
   const path = pathTo(session.calls.tree, call)
   return concatArrays(Int32Array, [...path.flatMap(node => [node.started.tokens, node.finished!.tokens]), more])

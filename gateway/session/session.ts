@@ -103,7 +103,7 @@ export function applyFact(session: SessionState, fact: SessionFact, options: Con
   }
 }
 
-/** True for an opening's first call; the first that offers tools takes the place of one without, such as one for a title. */
+/** True for an opening's first call. If that has no tools (asks for a title, say), the first with tools replaces it. */
 const isFirst = (first: CallStarted | null, { branch, parent, tools }: CallStarted): boolean =>
   first === null ? branch === 'first' : first.tools === '[]' && parent === null && tools !== '[]'
 
@@ -118,7 +118,7 @@ export function messagesOf(started: CallStarted): readonly Message[] {
   return read
 }
 
-/** Spares `messagesOf` the reading of what was just written. */
+/** Caches messages that were just written, so that `messagesOf` need not parse them. */
 export function recordMessages(started: CallStarted, written: readonly Message[]): void {
   messagesByCall.set(started, written)
 }
@@ -150,7 +150,7 @@ export function answerId(started: CallStarted): string {
   return `${plainId(trajectory)}_${call}`
 }
 
-/** Number of the answered call of this session that the id of its answer, without its dialect's prefix, names. */
+/** Number of the answered call whose answer has this id, without its dialect's prefix; undefined if there is none. */
 export function callOf({ calls, byAnswer }: Pick<SessionState, 'calls' | 'byAnswer'>, id: string): number | undefined {
   const call = byAnswer.get(id)
   return call !== undefined && calls.tree.nodes.get(call)?.finished != null ? call : undefined

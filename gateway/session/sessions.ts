@@ -1,12 +1,12 @@
 /**
- * Keeps all sessions of a gateway: opens them, finds them by id or key, rewards and ends them. An opening, a reward and
- * an end are facts; inside a run, the run writes the end.
+ * Manages all sessions of a gateway: opens them, finds them by id or key, rewards and ends them. An opening, a reward
+ * and an end are facts; inside a run, the run writes the end.
  *
  * in   requests of the sessions API; the run's log when the gateway starts
- * out  facts of `trajectories`; states of sessions
+ * out  facts of the topic `trajectories`; states of sessions
  * Invariant: a key names one session and one opening of it: a new opening makes the key stale, and no other session
  * ever gets it. A state changes only by a durable fact, with these exceptions: a call's request is placed before its
- * fact is durable, `told` and `exhausted` are kept in memory alone, and `adopt` sets the number of the next call.
+ * fact is durable, `told` and `exhausted` are kept only in memory, and `adopt` sets the number of the next call.
  */
 import { hash } from 'node:crypto'
 import type { Fact, RolloutRequested } from '../../messages/facts'
@@ -40,7 +40,7 @@ export class Sessions {
 
   constructor(readonly options: SessionsOptions) {}
 
-  /** Reads the run's log, so that every session is as its last fact left it. */
+  /** Rebuilds the state of every session from the run's log. */
   async recover(): Promise<void> {
     const { journal } = this.options
     for (let partition = 0; partition < (await journal.partitionsOf('trajectories')); partition++) {
@@ -87,7 +87,7 @@ export class Sessions {
     })
   }
 
-  /** @throws GatewayError unless calls of the session still count */
+  /** Checks that a session accepts calls. @throws GatewayError `conflict` if it has ended or expired */
   checkOpen(session: SessionState): void {
     const end = session.ended ?? session.told
     if (end !== null) {
@@ -103,7 +103,7 @@ export class Sessions {
   }
 
   /**
-   * Opens a new session, or an existing one again for another agent, whose calls then replace those of the one before.
+   * Opens a new session, or an existing one again for another agent, whose calls then replace the earlier agent's.
    */
   async open(wanted: OpenRequest): Promise<Opened> {
     const { fx } = this.options
@@ -175,7 +175,7 @@ export class Sessions {
     await this.closeIfComplete(session.request.group)
   }
 
-  /** Closes a group once all of its members have ended. If the process dies before, `recover` of the next does it. */
+  /** Closes a group once all its members have ended. If this process dies first, the next one's `recover` closes it. */
   private async closeIfComplete(group: GroupId): Promise<void> {
     const members = [...this.inGroup.get(group)!.values()]
     const isComplete = members.length >= members[0]!.request.groupSize && members.every(one => one.ended !== null)
@@ -185,7 +185,7 @@ export class Sessions {
       .map(one => one.request.member)
     rewarded.sort((a, b) => a - b)
     const at = this.options.fx.now()
-    // Marked before the fact is durable: a reward that comes in between is not in `rewarded`.
+    // Marked before the fact is durable, so that a reward which arrives meanwhile is refused: `rewarded` lacks it.
     this.closed.add(group)
     try {
       await this.write([{ type: 'group.closed', at, group, epoch: this.epoch(), reason: 'complete', rewarded }])
@@ -270,7 +270,7 @@ export class Sessions {
     if (number !== undefined) this.groups = Math.max(this.groups, Number(number) + 1)
   }
 
-  /** Appends the facts of an opening. If that fails, the session's place is free again for the client's next try. */
+  /** Appends the facts of an opening. If that fails, the session's id is free again for the client's next try. */
   private async writeOpening(facts: readonly Fact[], { trajectory }: RolloutRequested): Promise<void> {
     try {
       await this.write(facts)

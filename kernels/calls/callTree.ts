@@ -12,7 +12,7 @@ import type { CallFact, CallFinished, CallStarted, SessionOpened } from '../../m
 export interface CallNode {
   /** `call.started` of the latest attempt. */
   readonly started: CallStarted
-  /** Answer to the latest attempt; null while the attempt runs, and for good if the process died before the answer. */
+  /** Answer to the latest attempt; null while the attempt runs. It stays null if the process died before the answer. */
   readonly finished: CallFinished | null
   /** False if the latest `call.delivered` after the attempt's start says that no client got the answer. */
   readonly delivered: boolean
@@ -48,7 +48,7 @@ export interface GrowingTree {
   readonly tree: CallTree
   /** Applies a fact; returns false if it changes nothing. */
   add(fact: CallFact): boolean
-  /** Numbers the next calls from `call` on: earlier ones are of openings whose facts were not read. */
+  /** Numbers the next calls from `call` on: lower numbers belong to openings whose facts were not read. */
   skipTo(call: number): void
 }
 

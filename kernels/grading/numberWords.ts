@@ -136,7 +136,7 @@ function integerOf(words: readonly string[]): bigint | undefined {
     const small = smalls.get(word) ?? tens.get(word)
     const scale = scales.get(word)
     if (small !== undefined) {
-      // `twenty six` is a number, `five six` is not; `zero` is a number only alone.
+      // `twenty six` is a number, `five six` is not; `zero` is a number only by itself.
       if (last < 20 || (last < 100 && (small >= 10 || small === 0)) || (at > 0 && small === 0)) return undefined
       group += small
       last = small

@@ -3,9 +3,9 @@
  *
  * in   two answers
  * out  true: the same words; false: formulas that differ in the case of a product; undefined: neither
- * Case is ignored in words only: inside \text{}, and in letters that look like a word among words alone. The result is
- * false only if the case differs in a run of two or more letters outside \text{} that is no word, is next to a digit,
- * or follows a backslash.
+ * Case is ignored only in words: inside \text{}, and, in an answer without formula signs, in letters that look like a
+ * word. The result is false only if the case differs in a run of two or more letters outside \text{} that is no word,
+ * is next to a digit, or follows a backslash.
  * Invariant: linear time, never throws.
  */
 import { maxQuantityChars } from './quantityParser'

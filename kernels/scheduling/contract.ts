@@ -2,7 +2,7 @@
  * Contract of a scheduler, between the kernel, the scheduler actor and the simulator.
  *
  * in   engines and turns, as events        out  decisions: turns to start, KV to evict, turns that fit no engine
- * All times are in ms of the same clock, which may be any; lengths are in tokens.
+ * All times are in ms on one clock, whose origin does not matter; lengths are in tokens.
  */
 import type { EngineId, GroupId, TrajectoryId } from '../../messages/ids'
 import type { GrowthOptions } from './groupLengths'

@@ -74,7 +74,9 @@ export class Demand {
     if (counts && hadBegun) this.livesEnded++
   }
 
-  /** Returns the total tokens that a trajectory may grow to: estimated from its group's lengths, or its upper bound. */
+  /**
+   * Returns the estimated final length of a trajectory in tokens: from the lengths of its group, or its upper bound.
+   */
   needTokens({ group, trajectory, contextTokens, boundTokens }: Member): number {
     return this.groupLengths.estimate(group, trajectory, contextTokens, boundTokens)
   }

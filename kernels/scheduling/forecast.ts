@@ -31,9 +31,9 @@ export interface Growing {
 
 interface Counted {
   /**
-   * [horizons] KV tokens that this trajectory alone, without its shared prompt, is expected to hold once it has grown
-   * by each horizon: its length then, times the probability that it still runs. In a tool also times a weight that
-   * halves with every `toolHalfLifeMs` spent in it.
+   * [horizons] KV tokens that this trajectory, without its shared prompt, is expected to hold once it has grown by each
+   * horizon: its length then, times the probability that it still runs. In a tool also times a weight that halves with
+   * every `toolHalfLifeMs` spent in it.
    */
   readonly tokens: Float64Array
   readonly sharedTokens: number
@@ -107,8 +107,8 @@ export class Forecast<T extends Growing> {
   }
 
   /**
-   * Returns the KV tokens that a trajectory alone occupies minus those of its context: half a block more, since its last
-   * block is half unused on average; the shared prompt less.
+   * Returns the difference between the KV tokens of a trajectory's own blocks and the tokens of its context: plus half
+   * a block, since its last block is half unused on average, minus the prompt that it shares with its group.
    */
   ownOffset(one: T): number {
     return this.spec.blockTokens / 2 - (this.counted.get(one)?.sharedTokens ?? this.shared(one))

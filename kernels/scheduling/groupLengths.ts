@@ -3,10 +3,10 @@
  *
  * in   lengths of members as they run and finish
  * out  a quantile of a member's final length, given its present length
- * Short members finish first, so a quantile of finished lengths alone would be too small. Running members count
- * as "longer than now" (right-censored; product-limit estimate, Kaplan and Meier, 1958).
- * Invariant: an estimate lies between the present length and the bound. A group is removed with its last running
- * member.
+ * Short members finish first, so a quantile of only the finished lengths would be too small. Running members count as
+ * "longer than now" (right-censored; product-limit estimate, Kaplan and Meier, 1958).
+ * Invariant: an estimate is at least the present length, and at most the bound or the present length, whichever is
+ * larger. A group is removed with its last running member.
  */
 import type { GroupId, TrajectoryId } from '../../messages/ids'
 
@@ -69,7 +69,11 @@ export class GroupLengths {
     }
   }
 
-  /** Returns the total tokens that a member with `tokens` so far may grow to, at most `boundTokens`. */
+  /**
+   * Returns the estimated final length, in tokens, of a member with `tokens` so far: the quantile that the option
+   * `quantile` sets; the upper bound if that option is null or fewer than `minFinished` members have finished. The
+   * result is at least `tokens` and at most the larger of `tokens` and `boundTokens`.
+   */
   estimate(group: GroupId, trajectory: TrajectoryId, tokens: number, boundTokens: number): number {
     const bound = Math.max(tokens, boundTokens)
     const known = this.groups.get(group)

@@ -97,7 +97,7 @@ export class KvAccount implements EngineAccount {
    * half-life).
    */
   toolWeight = 0
-  /** Committed tokens of the running trajectories alone. */
+  /** Committed tokens of the running trajectories only. */
   #runningNeedTokens = 0
   readonly #prompts = new Map<GroupId, SharedPrompt>()
 

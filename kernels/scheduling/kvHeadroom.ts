@@ -158,8 +158,9 @@ const loadOf = (view: SchedulerView, engine: EngineView): number =>
   (view.demandTokens(engine) + engine.foreignTokens) / engine.spec.kvTokens
 
 /**
- * Returns by how much another engine's load must be below `load` for a trajectory to move there. The margin is a share
- * of the load, at most of a full KV: the more KV an engine's step reads the longer it takes, however much KV is free.
+ * Returns by how much another engine's load must be below `load` for a trajectory to move there: `repinMargin` times
+ * the load, which counts as `leastMargin` at least and as 1 (a full KV) at most. The margin grows with the load, since
+ * an engine's step takes longer the more KV it reads, however much KV is free.
  */
 const marginOf = ({ options }: SchedulerView, load: number): number =>
   options.repinMargin * Math.min(1, Math.max(leastMargin, load))

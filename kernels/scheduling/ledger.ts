@@ -4,9 +4,9 @@
  * in   engines that join, leave and report; trajectories that are placed, run, wait for a tool and are released
  * out  the holding of each trajectory (its tokens and state on its engine), and sums per engine, always up to date
  * The commitment of a trajectory in a tool halves every `toolHalfLifeMs`, since its KV may be evicted.
- * Invariant: pure except for its own state: no clock, no randomness; times are arguments, in ms of the same clock,
- * which may be any. Each operation on a trajectory is O(1) amortised; `leave` is O(holdings), `correct` O(groups on the
- * engine).
+ * Invariant: pure except for its own state: no clock, no randomness; times are arguments, in ms on one clock, whose
+ * origin does not matter. Each operation on a trajectory is O(1) amortised; `leave` is O(holdings), `correct` O(groups
+ * on the engine).
  */
 import type { EngineId, GroupId, TrajectoryId } from '../../messages/ids'
 import { type EngineAccount, type EngineSpec, type Holding, KvAccount, type KvReport } from './kvAccount'

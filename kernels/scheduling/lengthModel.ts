@@ -3,10 +3,10 @@
  * reach it end there), for all rollouts and for each group.
  *
  * in   lengths of rollouts as they grow and end        out  the probability that a rollout still runs some tokens later
- * Short rollouts end first, so ended rollouts alone would mislead. Every rollout counts in each stretch of its budget
- * that it has passed (a hazard per stretch, as in the product-limit estimate; Kaplan and Meier, 1958). Members of a
- * group are alike: the group's hazard is the common hazard times a factor with a gamma prior (Clayton, 1978). The prior
- * for the common hazard: a rollout is equally likely to end in any stretch of its budget.
+ * Short rollouts end first, so a count of only the ended rollouts would mislead. Every rollout counts in each stretch
+ * of its budget that it has passed (a hazard per stretch, as in the product-limit estimate; Kaplan and Meier, 1958).
+ * Members of a group are alike: the group's hazard is the common hazard times a factor with a gamma prior (Clayton,
+ * 1978). The prior for the common hazard: a rollout is equally likely to end in any stretch of its budget.
  */
 import type { GroupId, TrajectoryId } from '../../messages/ids'
 

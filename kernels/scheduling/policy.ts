@@ -55,8 +55,8 @@ export interface EngineView extends EngineAccount {
 
 export interface PolicyOptions {
   /**
-   * A trajectory moves to another engine only if that engine's load (demand / KV) is lower by at least this share of
-   * its own engine's load (see kv-headroom). Default 0.2.
+   * To balance load, a trajectory moves to another engine only if that engine's load (demand / KV) is lower by at least
+   * this share of its own engine's load (see kv-headroom). Default 0.2.
    */
   readonly repinMargin: number
   /**
@@ -64,11 +64,9 @@ export interface PolicyOptions {
    * the reserve. Default 1.35; 1 if demand is not forecast.
    */
   readonly overcommit: number
-  /**
-   * Share of an engine's KV that new trajectories may not use. `reserveShareWithoutPriority` holds for engines on which
-   * priority does not choose the victim of a preemption. Defaults 0.07 (0 if demand is not forecast) and 0.1.
-   */
+  /** Share of an engine's KV that new trajectories may not use. Default 0.07; 0 if demand is not forecast. */
   readonly reserveShare: number
+  /** The same share for engines on which priority does not choose the victim of a preemption. Default 0.1. */
   readonly reserveShareWithoutPriority: number
 }
 

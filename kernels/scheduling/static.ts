@@ -3,7 +3,8 @@
  * trajectories.
  *
  * Turns run in waves, on each engine by itself: a wave starts when all turns of the engine's previous wave have ended
- * and their tools have answered. The policy ignores KV: an engine preempts the sequences that do not fit.
+ * and their tools have answered. The policy ignores how much KV is in use: an engine preempts the sequences that do not
+ * fit.
  */
 import { type EngineView, fits, hasSlot, least, type Policy, type SchedulerView, type Step } from './policy'
 

@@ -2,7 +2,7 @@
  * Policy `static-async`: equal shares as in `static`, but without its barrier: a turn waits only for its own tool and
  * for a free sequence on its engine.
  *
- * Comparing it with `static` shows how much of a scheduler's gain comes from asynchronous tools alone.
+ * Comparing it with `static` shows how much of a scheduler's gain comes only from asynchronous tools.
  */
 import { hasSlot, type Policy, type SchedulerView, type Step } from './policy'
 import { placeEqually } from './static'

@@ -26,9 +26,9 @@ export interface GroupMember {
 }
 
 /**
- * Method of selection. paper: as in the paper. release: as in its released code. none: G of the rewarded members,
- * uniformly by seed, so that a run without RoC has batches of the same size. all: every rewarded member, as the
- * released code without down-sampling.
+ * Method of selection. paper: as in the paper. release: as in the paper's released code. none: G of the rewarded
+ * members, uniformly by seed, so that a run without RoC has batches of the same size. all: every rewarded member, as in
+ * the released code without down-sampling.
  */
 export type SelectionVariant = 'paper' | 'release' | 'none' | 'all'
 
@@ -40,8 +40,9 @@ export interface SelectionOptions {
   readonly keep: number
   /** Seed of the random draws, a uint32. The variants `release` and `all` draw nothing. */
   readonly seed: number
-  /** Minimum number of negatives, and of positives, to keep. Default 2; 0 or -1 turns this floor off. */
+  /** Minimum number of negatives to keep. Default 2; 0 or -1 turns this floor off. */
   readonly minNegative?: number
+  /** Minimum number of positives to keep. Default 2; 0 or -1 turns this floor off. */
   readonly minPositive?: number
   /** true (default): reject a group whose rewards are all equal. */
   readonly rejectEqual?: boolean
@@ -52,14 +53,15 @@ export interface SelectionOptions {
   readonly positiveAbove?: number
   /** Number added to a positive's penalty before it is inverted to a sampling weight. Default 1e-6. */
   readonly epsilon?: number
-  /** true (default): include p_err (`errorRatio`) and p_format (`answerFormat`) in the penalty. */
+  /** true (default): include p_err (`errorPenalty`) in the penalty. */
   readonly errorRatio?: boolean
+  /** true (default): include p_format (`formatPenalty`) in the penalty. */
   readonly answerFormat?: boolean
   /** Divisor of the advantages. Default std. */
   readonly advantage?: AdvantageScale
   /**
-   * Punishment of long rollouts, added to the reward for the advantages. The reward alone decides which members are
-   * positives.
+   * Punishment of long rollouts, added to the reward for the advantages. Only the reward without it decides which
+   * members are positives.
    */
   readonly overlong?: OverlongOptions
 }
@@ -90,11 +92,9 @@ export interface SelectionExplained {
   readonly meanReward: number
   readonly positives: number
   readonly negatives: number
-  /**
-   * Numbers of positives (k1) and negatives (k0) to keep; null if the group was not divided (rejected, whole, variant
-   * none or all).
-   */
+  /** Number of positives to keep (k1); null if the group was not divided (rejected, whole, variant none or all). */
   readonly keptPositives: number | null
+  /** Number of negatives to keep (k0); null if the group was not divided. */
   readonly keptNegatives: number | null
   /** Members by index. `weight` is the sampling weight of a positive (variant paper), else null. */
   readonly members: readonly (WeighedMember & { readonly weight: number | null; readonly kept: boolean })[]

@@ -21,11 +21,9 @@ export interface Calibration {
   readonly stepMs: StepMs
   /** Number of turns that the fit used. */
   readonly turns: number
-  /**
-   * Relative errors Σ|replayed − measured| / Σ measured: `decodeError` of the times after the first token,
-   * `firstTokenError` of the times until it.
-   */
+  /** Relative error Σ|replayed − measured| / Σ measured of the times after the first token. */
   readonly decodeError: number
+  /** Relative error Σ|replayed − measured| / Σ measured of the times until the first token. */
   readonly firstTokenError: number
 }
 

@@ -33,8 +33,9 @@ interface Sequence {
   readonly turn: number
   computed: number
   left: number
-  /** Engine's total work: `before` until the turn's start, `first` until its first token. */
+  /** Engine's total work up to the turn's start. */
   readonly before: Float64Array
+  /** Engine's total work up to the turn's first token. */
   first: Float64Array
 }
 

@@ -74,7 +74,7 @@ export interface Chunk {
   readonly tokens: number
 }
 
-/** Step of an engine whose memory is allocated. Its decodes can continue for `steps` such steps. */
+/** One step of an engine, for which the memory is allocated. Its decodes can continue for `steps` such steps. */
 export interface Batch {
   readonly chunks: readonly Chunk[]
   readonly decodes: readonly Sequence[]

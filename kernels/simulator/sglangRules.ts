@@ -127,7 +127,10 @@ export function sglangRules(state: EngineState): EngineRules {
   }
 }
 
-/** Returns true if `one` is retracted before `other`: it has written less, or as much after a longer prompt. */
+/**
+ * Returns true if `one` is retracted before `other`: it has written fewer tokens; if both have written equally many,
+ * its context is longer; if the contexts are equally long, it arrived later.
+ */
 function goesBefore(one: Sequence, other: Sequence): boolean {
   if (one.generated !== other.generated) return one.generated < other.generated
   if (one.request.contextTokens !== other.request.contextTokens) {

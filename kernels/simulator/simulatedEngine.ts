@@ -28,13 +28,15 @@ export interface EngineTally {
   busyMs: number
   steps: number
   preemptions: number
-  /** Tokens computed in chunks of prompts; `recomputedTokens` counts those of them that had been computed before. */
+  /** Number of tokens computed in chunks of prompts. */
   prefilledTokens: number
+  /** Number of `prefilledTokens` that had been computed before. */
   recomputedTokens: number
   generatedTokens: number
   peakKvTokens: number
-  /** Integrals over time: running sequences × ms (`runningMs`), referenced tokens × ms (`kvTokenMs`). */
+  /** Integral over time of the number of sequences in the step, in sequences × ms. */
   runningMs: number
+  /** Integral over time of the number of KV tokens that running sequences reference, in tokens × ms. */
   kvTokenMs: number
 }
 

@@ -35,11 +35,9 @@ export interface SimulationResult {
   readonly moves: number
   /** Share of the engines' time in which no step ran. */
   readonly idleShare: number
-  /**
-   * Share of the KV capacity that running sequences reference: the peak of any engine, and the mean over time and
-   * engines.
-   */
+  /** Largest share of the KV capacity that running sequences of any engine referenced at one time. */
   readonly kvPeakShare: number
+  /** Share of the KV capacity that running sequences referenced, as a mean over time and engines. */
   readonly kvMeanShare: number
   /** Mean number of sequences in a step, weighted by the step's duration. */
   readonly runningMean: number

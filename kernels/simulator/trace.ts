@@ -65,7 +65,7 @@ export function traceFault(trace: readonly TracedTrajectory[], model: EngineMode
   for (const one of trace) {
     const waitsMs = one.turns.reduce((sum, { toolMs }) => sum + toolMs, one.arrivalMs - firstMs)
     if (!(waitsMs <= longestWaitMs)) {
-      return `trajectory '${one.trajectoryId}' waits ${waitsMs} ms for its arrival and its tools, from the first arrival on, expected at most ${longestWaitMs} ms: are the times in ms since the trace's start?`
+      return `trajectory '${one.trajectoryId}' waits ${waitsMs} ms for its arrival and its tools, counted from the first arrival, expected at most ${longestWaitMs} ms: give all times in ms since the trace's start`
     }
     if (seen.has(one.trajectoryId)) return `trajectoryId '${one.trajectoryId}' occurs twice`
     seen.add(one.trajectoryId)

@@ -15,16 +15,18 @@ export interface WorkloadShape {
   readonly groupSize: number
   /** Bounds of a group's number of prompt tokens, which is drawn uniformly. */
   readonly promptTokens: readonly [number, number]
-  /** Mean number of sampled tokens of a trajectory before the cap; `spread` is the sigma of its logarithm. */
+  /** Mean number of sampled tokens of a trajectory before the cap. */
   readonly meanTokens: number
+  /** Sigma of the logarithm of a trajectory's number of sampled tokens. */
   readonly spread: number
   /** Share of the logarithm's variance that is common to all members of a group. */
   readonly groupShare: number
   /** Upper bound on a trajectory's tokens: prompt, sampled and tool tokens together. */
   readonly capTokens: number
   readonly turns: readonly [number, number]
-  /** Mean tool latency (lognormal), ms; `toolSpread` is the sigma of its logarithm. */
+  /** Mean tool latency (lognormal), ms. */
   readonly toolMs: number
+  /** Sigma of the logarithm of the tool latency. */
   readonly toolSpread: number
   readonly toolTokens: readonly [number, number]
   /** Milliseconds within which all groups arrive, in order. */

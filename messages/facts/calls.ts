@@ -84,8 +84,8 @@ export interface CallStarted {
   readonly seed: number
   readonly maxTokens: number
   /**
-   * Sampling parameters that the client sent, by name. The engine gets the temperature and top_p among them in an
-   * evaluation, none of them in a rollout of another purpose.
+   * Sampling parameters that the client sent, by name. The engine gets the temperature and top_p among them only in an
+   * evaluation session of a gateway outside a run; in any other session, the rollout's own parameters apply.
    */
   readonly asked: Readonly<Record<string, unknown>>
   /** True if the context ends with the opening tag of the model's thinking, which the chat template wrote. */
@@ -95,7 +95,8 @@ export interface CallStarted {
 }
 
 /**
- * A call ended. The fact answers the `call.started` of the same attempt, and is durable before the client gets the end.
+ * A call ended. The fact answers the `call.started` of the same attempt, and is durable before the client gets the end
+ * of the answer.
  */
 export interface CallFinished {
   readonly type: 'call.finished'
@@ -109,9 +110,7 @@ export interface CallFinished {
   readonly tokens: Int32Array
   /** [n] natural-log probability of each token, under the distribution that it was sampled from. */
   readonly logprobs: Float32Array
-  /**
-   * [n] entropy in nats of the distribution that each token was drawn from; absent unless the engine was asked for it.
-   */
+  /** [n] entropy in nats of the distribution each token was drawn from; absent unless the engine was asked for it. */
   readonly entropies?: Float32Array
   /** Text of the answer, with its special tokens. */
   readonly text: string
@@ -129,9 +128,9 @@ export interface CallFinished {
 }
 
 /**
- * `delivered` false: every connection that waited for the answer was lost before its last byte. true: a retry of the
- * client got the answer later. A call without this fact was delivered. A call that was not delivered is trained on only
- * if another call continues it.
+ * Says whether the client got the answer of a call. delivered: false if every connection that waited for the answer was
+ * lost before its last byte; true if a retry of the client got the answer later. A call without this fact was
+ * delivered. A call that was not delivered is trained on only if another call continues it.
  */
 export interface CallDelivered {
   readonly type: 'call.delivered'

@@ -3,11 +3,14 @@
  * call.
  *
  * A snapshot holds what differs from the task's image: names, kinds, modes, owners, contents. Its digest names it in
- * the snapshot store of the machine that made it. If the store at hand lacks it, the recorded calls are run again
- * instead.
+ * the snapshot store of the machine that made it. A machine whose store lacks the snapshot runs the recorded calls
+ * again instead.
  */
 
-/** Source of an environment's files. The tools of a rollout of such a task act in the environment. */
+/**
+ * Task whose rollouts act in an environment: the directory from which the environment's files are made, and how the
+ * environment is run.
+ */
 export interface TaskEnvironment {
   /** Path of the task directory, in Harbor's format. */
   readonly directory: string
@@ -57,8 +60,9 @@ export interface FilesChanged {
   readonly snapshot: string
   /** Digest of the snapshot before the call. */
   readonly before: string
-  /** Number of paths that differ from the task's image, and the total size of those files in bytes. */
+  /** Number of paths that differ from the task's image. */
   readonly files: number
+  /** Total size in bytes of the files that differ from the task's image. */
   readonly bytes: number
   /** The first 100 paths that the call changed, in order; `changes` is the number of all of them. */
   readonly changed: readonly ChangedFile[]
@@ -79,7 +83,10 @@ export interface PastCall {
   readonly arguments: Readonly<Record<string, unknown>>
   /** Digest of the snapshot after the call; null: the call left the files as they were. */
   readonly snapshot: string | null
-  /** Step that this call ended; only for calls of `submit` in a task of several steps, but for the last step. */
+  /**
+   * Step that this call ended. Present only for a call of `submit` in a task of several steps; absent for the last
+   * step.
+   */
   readonly step?: StepEnd
 }
 

@@ -1,5 +1,5 @@
 /**
- * Facts: what has happened in a run, in past tense. A run's state is rebuilt from its facts alone.
+ * Facts: what has happened in a run, in past tense. A run's state is rebuilt only from its facts.
  * Every fact has a `type`, the time `at` (the writer's clock, ms since 1970; in `record.refused` the time of the
  * refused record) and a derived key (`factKey`): a fact that is delivered or written twice has the same key both times.
  */

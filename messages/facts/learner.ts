@@ -70,7 +70,9 @@ export interface WeightsPublished {
   readonly url: string
   /** The same files as an `http:` URL, for other hosts; `files.json` below it lists them. */
   readonly served?: string
-  /** sha256 over the published weight files, hex. */
+  /**
+   * sha256 over the published weight files, hex; '' in a run that does not train, whose weights are the initial model.
+   */
   readonly digest: string
   /**
    * sha256 of the directory's manifest.json, which has the sha256 of every other file; absent in old logs and for the
@@ -113,8 +115,8 @@ export interface CheckpointSaved {
 }
 
 /**
- * A checkpoint was removed: it was older than the newest `train.keepCheckpoints`, or one within a step (`updates`) that
- * is no longer needed. Steps can no longer be computed again from it.
+ * A checkpoint was removed: it was older than the newest `train.keepCheckpoints`, or it was saved within a cold start
+ * or a step (`updates`) and is no longer needed. Steps can no longer be computed again from it.
  */
 export interface CheckpointRemoved {
   readonly type: 'checkpoint.removed'
@@ -131,7 +133,7 @@ export interface StageChanged {
   readonly at: number
   /** Name of the stage that begins; `cold-start` when a cold start has ended. */
   readonly stage: string
-  /** Number of steps completed before the stage. */
+  /** Number of steps that were over, completed or rejected, when the stage began. */
   readonly step: number
   readonly reason: string
   /** 0-based position among the recipe's stages; absent for a cold start. */
@@ -144,15 +146,15 @@ export interface StageChanged {
 }
 
 /**
- * A stage has progressed: the trainer has made further updates of the cold start. A sample in time: two runs with one
- * seed may report at different updates.
+ * A stage has progressed: the trainer has made further updates of the cold start. The fact is a sample in time: two
+ * runs with one seed may report at different updates.
  */
 export interface StageProgressed {
   readonly type: 'stage.progressed'
   readonly at: number
   /** Name of the stage; only `cold-start` reports progress. */
   readonly stage: string
-  /** Share of its optimizer updates that are done, 0 to 1. */
+  /** Share of the stage's optimizer updates that are done, 0 to 1. */
   readonly done: number
   /** Loss of the latest update. */
   readonly loss: number

@@ -1,7 +1,7 @@
 /**
  * Facts of the `runs` topic: starts, resumes and the end of a run, its engines, evaluations, draws of tasks, measured
  * tasks, metrics of rollouts, forks, unreadable records, orders of people, alarms.
- * `run.started` alone records the recipe, the run's seed and the packages' versions; it and each `run.resumed` record
+ * Only `run.started` records the recipe, the run's seed and the packages' versions; it and each `run.resumed` record
  * the digests of the recipe, the code and the tokenizer.
  */
 import type { EngineId, Epoch, GroupId, PolicyVersion, RunId, TrajectoryId } from '../ids'
@@ -14,17 +14,16 @@ export interface RunStarted {
   readonly run: RunId
   /** The resolved recipe, with secrets as references. */
   readonly recipe: Readonly<Record<string, unknown>>
-  /**
-   * sha256 digests, hex: of the recipe; of Troupe's sources that decide the course of a run (runtime/digests.ts); of
-   * the tokenizer and its chat template.
-   */
+  /** sha256 of the recipe, hex. */
   readonly recipeDigest: string
+  /** sha256 of Troupe's sources that decide the course of a run (runtime/digests.ts), hex. */
   readonly codeDigest: string
+  /** sha256 of the tokenizer and its chat template, hex. */
   readonly tokenizerDigest: string
   readonly seed: number
   /** Versions of Troupe, Node, Python, torch, transformers. */
   readonly versions: Readonly<Record<string, string>>
-  /** Number of partitions of each topic of the run, by topic. */
+  /** Number of partitions, by topic. This version of the code writes it for `trajectories` only. */
   readonly partitions: Readonly<Record<string, number>>
   /** Interpreter and packages of the model's code. Absent in earlier logs, and if they could not be determined. */
   readonly toolEnvironment?: ToolEnvironment
@@ -57,8 +56,9 @@ export interface RunResumed {
 }
 
 /**
- * A run ended. stopped: the run ended before its last step, by a signal, by an order, by an alarm, or because, after at
- * least one completed step, all groups drawn for the next step had equal rewards.
+ * A run ended. stopped: the run ended before its last step: by an order, by an alarm, because all groups drawn for the
+ * next step had equal rewards after at least one step, or, if it is a run of forks, by a signal. A training run that a
+ * signal ends has no such fact.
  */
 export interface RunFinished {
   readonly type: 'run.finished'
@@ -68,7 +68,7 @@ export interface RunFinished {
   readonly reason: string
   /** Number of steps that were over when the run ended, rejected ones included. */
   readonly steps: number
-  /** Figures of the run, by name. This version of the code writes an empty object. */
+  /** Values about the run, by name. This version of the code writes an empty object. */
   readonly summary: Readonly<Record<string, unknown>>
   /**
    * Epoch of the learner role that writes: the offset of its process's `learner.claimed`. A fact without one always
@@ -125,8 +125,8 @@ export interface WeightsApplied {
 }
 
 /**
- * An engine freed its GPU memory for the trainer (`hardware.plan` colocated): it takes no turns, and its KV cache is
- * gone.
+ * An engine freed its GPU memory for the trainer (`hardware.plan` colocated): it gets no turns while it sleeps, and its
+ * KV cache is gone.
  */
 export interface EngineSlept {
   readonly type: 'engine.slept'
@@ -218,9 +218,11 @@ export interface TrajectoryForked {
 export interface TasksMeasured {
   readonly type: 'tasks.measured'
   readonly at: number
-  /** Name and 0-based position of the stage that is about to begin. */
+  /** Name of the stage that is about to begin. */
   readonly stage: string
+  /** 0-based position of that stage among the recipe's stages. */
   readonly index: number
+  /** Index of the first measured problem, in the recipe's order. */
   readonly from: number
   /** Number of answers asked for each problem. */
   readonly samples: number
@@ -230,7 +232,10 @@ export interface TasksMeasured {
   readonly learnerEpoch?: Epoch
 }
 
-/** All rollouts of a step have ended. Holds their metrics; `step.completed` holds those of the weight update. */
+/**
+ * A step is over, and all of its groups are selected or rejected. Holds the metrics of its rollouts and of its weight
+ * update.
+ */
 export interface StepTallied {
   readonly type: 'step.tallied'
   readonly at: number
@@ -275,8 +280,9 @@ export type ControlOrder = 'pause' | 'resume' | 'drain' | 'abort'
 export interface ControlObeyed {
   readonly type: 'control.obeyed'
   readonly at: number
-  /** Id of the order, and offset of its `run.control` in the topic `control`. */
+  /** Id of the order. */
   readonly id: string
+  /** Offset of the order's `run.control` in the topic `control`. */
   readonly offset: number
   readonly order: ControlOrder
   readonly reason: string

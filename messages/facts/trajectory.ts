@@ -3,9 +3,9 @@
  *
  * All facts of a group are in one partition (key: the group), in order. A decision carries the `epoch` of the partition
  * owner that took it, an answer carries the `attempt` that it answers; the fold (the update of a state by the next
- * fact) ignores a decision of an older epoch and an answer to an older attempt. `turn` and `call` are
- * 0-based. `at` is the writer's clock in ms since 1970. Of the decisions, only deadlines depend on it, and a deadline
- * that passed is itself a fact.
+ * fact) ignores a decision of an older epoch and an answer to an older attempt. `turn` and `call` are 0-based. `at` is
+ * the writer's clock in ms since 1970. Among the decisions, only deadlines depend on `at`, and a deadline that passed
+ * is itself a fact.
  */
 import type { EngineId, Epoch, ExecutorId, GroupId, PolicyVersion, TrajectoryId } from '../ids'
 import type { CurriculumClaimed, PartitionClaimed, SchedulerClaimed } from './claims'
@@ -68,9 +68,7 @@ export interface TurnCompleted {
   readonly tokens: Int32Array
   /** [n] natural-log probability of each token, under the distribution that it was sampled from. */
   readonly logprobs: Float32Array
-  /**
-   * [n] entropy in nats of the distribution that each token was drawn from; absent unless the engine was asked for it.
-   */
+  /** [n] entropy in nats of the distribution each token was drawn from; absent unless the engine was asked for it. */
   readonly entropies?: Float32Array
   /** Text of the whole turn, with its special tokens. */
   readonly text: string
@@ -98,12 +96,11 @@ export interface TurnInterrupted {
   readonly turn: number
   readonly attempt: number
   readonly engine: EngineId
-  /** [n] token ids sampled in this attempt, and their natural-log probabilities. */
+  /** [n] token ids sampled in this attempt. */
   readonly tokens: Int32Array
+  /** [n] natural-log probability of each token, under the distribution that it was sampled from. */
   readonly logprobs: Float32Array
-  /**
-   * [n] entropy in nats of the distribution that each token was drawn from; absent unless the engine was asked for it.
-   */
+  /** [n] entropy in nats of the distribution each token was drawn from; absent unless the engine was asked for it. */
   readonly entropies?: Float32Array
   readonly segments: readonly PolicySegment[]
   /**
@@ -250,8 +247,8 @@ export interface KeptMember {
   readonly reward: number
   readonly advantage: number
   /**
-   * p_err (tool errors) + p_format (answer tags), each only if the recipe includes it. A high one lowers a positive's
-   * chance.
+   * p_err (tool errors) + p_format (answer tags), each only if the recipe includes it. A high penalty lowers the chance
+   * that a positive is kept.
    */
   readonly penalty: number
 }
@@ -275,8 +272,9 @@ export interface GroupSelected {
   readonly step: number
   /** Variant of the selection: `paper`, `release`, `none` or `all`. */
   readonly selection: string
-  /** Name of the random generator, and its seed. */
+  /** Name of the random generator. */
   readonly generator: string
+  /** Seed of the random generator. */
   readonly seed: number
   /**
    * True: every rewarded member was kept, because exactly G have a reward, because positives and negatives would both

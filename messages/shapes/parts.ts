@@ -83,5 +83,5 @@ export const outcome = { oneOf: { answered: true, truncated: true, failed: true 
 
 export const metrics = { map: 'number' } as const
 
-/** Fields of a ToolEnvironment. */
+/** Shape of a ToolEnvironment. */
 export const environment = { digest: 'string', python: 'string', packages: { map: 'string' } } as const

@@ -36,7 +36,7 @@ def die_with_parent(parent: int | None = None, stdin: int = 0) -> None:
 def end_with_parent(parent: int | None) -> None:
     """Asks the kernel for SIGKILL at the parent's death (Linux), without a thread.
 
-    parent: the parent's pid, if known. If it is no longer the parent, which may have died before the kernel was asked,
+    parent: the parent's pid, if known. If that process is no longer the parent (it may have died before this call),
     this process exits with 1.
     """
     if sys.platform == "linux":

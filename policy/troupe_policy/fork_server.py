@@ -1,12 +1,13 @@
 """`python -m troupe_policy.fork_server SOCKET --parent PID`: imports torch and transformers once (about 5 s of CPU
 time), and forks the processes that need them.
 
-In: connections to the unix socket SOCKET, two for each process: the first line of both is JSON, {"id": …, "stream":
-"stdio", "argv": [module, argument …], "env": {…}, "cwd": …} and {"id": …, "stream": "stderr"}. Out: a process whose
-stdin and stdout are the first connection and whose stderr is the second; JSON lines on stdout: {"ready": true, "pid":
-…, "python": sys.executable, "package": folder of troupe_policy, "namespaces": as Linux names them}, {"id": …, "pid": …},
-{"pid": …, "status": exit code, or minus the signal}. Invariants: this process has one thread and has started nothing on a GPU, so a fork is safe, also
-of a fork that is a fork server itself. It ends with its parent, and on Linux its processes end with it.
+In: connections to the unix socket SOCKET, two for each process. The first line of each is JSON: {"id": …, "stream":
+"stdio", "argv": [module, argument …], "env": {…}, "cwd": …} on one, {"id": …, "stream": "stderr"} on the other. Out: a
+process whose stdin and stdout are the stdio connection and whose stderr is the other; JSON lines on stdout: {"ready":
+true, "pid": …, "python": sys.executable, "package": folder of the package, "namespaces": as Linux names them}, {"id":
+…, "pid": …}, {"pid": …, "status": exit code, or minus the signal}. Invariants: this process has one thread and has
+started nothing on a GPU, so it can fork safely, and so can a forked process that is a fork server itself. It ends with
+its parent, and on Linux the processes that it forked end with it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class Request:
-    """The first line of a connection, and the connection."""
+    """A connection, and the JSON object of its first line."""
 
     socket: socket.socket
     fields: dict[str, Any]
@@ -119,7 +120,7 @@ class ForkServer:
         self.fork(pair["stdio"], pair["stderr"])
 
     def fork(self, stdio: Request, stderr: Request) -> None:
-        """Forks one process. In the child this does not return."""
+        """Forks one process. Does not return in the forked process."""
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -189,7 +190,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="troupe_policy.fork_server")
     parser.add_argument("socket", help="path of the unix socket to listen on")
     parser.add_argument("--parent", type=int, help="pid of the parent, whose death ends this process; not needed in a fork")
-    parser.add_argument("--for", type=int, help="pid of the process that asked a shared fork server for this one; for `ps` alone")
+    parser.add_argument("--for", type=int, help="pid of the process that asked a shared fork server for this one; only for readers of `ps`")
     parser.add_argument("--title", default="", help=f"padding of {TITLE_BYTES} bytes, over which forked processes write their own command lines")
     given = parser.parse_args()
     end_with_parent(given.parent)

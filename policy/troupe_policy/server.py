@@ -31,8 +31,8 @@ logger = logging.getLogger("troupe_policy")
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    """Parses the options of the service that --serve names. The trainer's required options (below) have no defaults
-    here: the recipe's schema has them.
+    """Parses the options of the service that --serve names. Options that a trainer requires have no default here,
+    because the recipe's schema has their defaults.
     """
     parser = argparse.ArgumentParser(prog="troupe_policy.server")
     parser.add_argument("--serve", choices=("render", "engine", "trainer"), required=True)
@@ -53,7 +53,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     trainer.add_argument("--lora-rank", type=int, help="train adapters of this rank instead of the whole model")
     trainer.add_argument("--lora-alpha", type=float, help="the adapters' product is scaled by alpha / rank")
     trainer.add_argument("--lora-targets", help="names of linear layers, separated by commas, or all-linear")
-    trainer.add_argument("--ranks", type=int, help="number of processes, which torchrun starts")
+    trainer.add_argument("--ranks", type=int, help="number of trainer processes on all hosts together; torchrun starts them if there are several")
     trainer.add_argument("--nodes", type=int, default=1, help="number of hosts that the ranks are spread over")
     trainer.add_argument("--node-number", type=int, default=0, help="number of this host, 0 for the one that serves")
     trainer.add_argument("--rendezvous", help="HOST:PORT on host 0 where the ranks of several hosts find each other")
@@ -66,7 +66,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     engine.add_argument("--context-tokens", type=int, default=0, help="bound on prompt and response together; 0: the model's own, at most 4096")
     engine.add_argument("--prefill-tokens", type=int, default=4096, help="upper bound on the prefilled tokens of an iteration")
     engine.add_argument("--max-waiting", type=int, default=4096, help="upper bound on the requests that wait; more are refused")
-    engine.add_argument("--deterministic", action="store_true", help="answers are equal to the bit, whatever else runs")
+    engine.add_argument("--deterministic", action="store_true", help="equal requests get equal answers, to the bit, whatever other requests run")
     engine.add_argument("--entropies", action="store_true", help="report the entropy of the distribution that each token was sampled from")
     engine.add_argument("--version", type=int, default=0, help="policy version of the model directory")
     given = parser.parse_args(argv)
@@ -131,7 +131,7 @@ def serve_trainer(given: argparse.Namespace) -> None:
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    # First the trainer: it may fork, which a process that has gRPC's threads should not.
+    # The trainer is made before the gRPC server: it may fork, and a process with gRPC's threads should not fork.
     service = TrainerService(lambda: load_trainer(given), given.threads, given.max_step_tokens)
     server = grpc.server(ThreadPoolExecutor(max_workers=4), options=SERVER_OPTIONS)
     rpc.add_TrainerServicer_to_server(service, server)

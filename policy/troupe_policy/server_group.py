@@ -53,7 +53,7 @@ def run(parent: int, command: list[str]) -> int:
             command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_killed_with_parent
         )
     except OSError as error:
-        print(f"{command[0]}: {error.strerror}", file=sys.stderr)
+        print(f"cannot start {command[0]}: {error.strerror}", file=sys.stderr)
         return 127
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: threading.Thread(target=_end, args=(server,)).start())

@@ -1,6 +1,6 @@
 """An agent that works problems out with a calculator, written against the package openai. It knows nothing of Troupe.
 
-Runs alone, too: OPENAI_BASE_URL=… OPENAI_API_KEY=… python agent.py "What is 12 * 34 + 5?"
+Also runs without Troupe: OPENAI_BASE_URL=… OPENAI_API_KEY=… python agent.py "What is 12 * 34 + 5?"
 """
 
 import ast

@@ -2,7 +2,7 @@
  * Reads GPQA (arXiv 2311.12022): questions with one right and three wrong answers, in its owners' CSV.
  *
  * in   the text of gpqa_diamond.csv        out  problems with four lettered choices; the truth is the right letter
- * Invariant: the seed and the Record ID alone decide the order of a question's choices, so that every run and every
+ * Invariant: only the seed and the Record ID decide the order of a question's choices, so that every run and every
  * sample of a problem sees the same letters.
  */
 import { parse } from 'csv-parse/sync'
@@ -61,8 +61,8 @@ function recordsOf(
 }
 
 /**
- * Returns a random permutation of the items. `sampleUniform` keeps the order of the items that it draws, so each is
- * drawn alone.
+ * Returns a random permutation of the items. `sampleUniform` keeps the order of the items that it draws, so the items
+ * are drawn one by one.
  */
 function shuffled<T>(items: readonly T[], seed: number): T[] {
   const random = pcg32(seed)

@@ -106,7 +106,7 @@ export async function readProblems(
   )
 }
 
-/** Puts the files into the error of a row, which names only its line. */
+/** Adds the names of the files to the error about a row, which itself names only the row's line. */
 function named<T>(files: string, act: () => T): T {
   try {
     return act()

@@ -62,7 +62,7 @@ const line = z.union([
 ])
 
 const defaultDeadlineMs = 300_000
-/** Milliseconds after the end of the process in which its remaining output is read. */
+/** Milliseconds after the end of the process for which its remaining output is still read. */
 const graceMs = 10_000
 const stderrGraceMs = 1000
 const stderrTailChars = 2000

@@ -1,6 +1,7 @@
 /**
- * Defaults of a YAML or Python recipe that depend on the size of its model and the number of its problems. Most of the
- * schema's own defaults are those of the rStar2-Agent paper, for a model of 14e9 parameters.
+ * Defaults of a user's recipe that depend on the size of its model (YAML and Python without `extends`), or on the
+ * number of its problems (with `extends`). Most of the schema's own defaults are those of the rStar2-Agent paper, for a
+ * model of 14e9 parameters.
  *
  * in   the recipe's own data, with its paths resolved        out  a layer of config that lies below the recipe's own
  * Invariant: the only files read are the model's config.json and the file of problems (`data.file`). If config.json
@@ -63,7 +64,7 @@ function architectureOf({ config, architecture, path }: PlainObject): PlainObjec
   try {
     return JSON.parse(readFileSync(join(String(path), 'config.json'), 'utf8')) as PlainObject
   } catch {
-    return {} // the check of the recipe reports it
+    return {} // the check of the recipe reports a config.json that cannot be read
   }
 }
 

@@ -50,14 +50,14 @@ interface Answer {
   readonly line?: number | null
 }
 
-/** The last line that is an answer: a library, or a process that the file starts, may have printed others. */
+/** Returns the last answer in the output: a library, or a process of the file, may have printed other lines. */
 function answerIn(printed: string): Answer | undefined {
   for (const line of printed.split('\n').reverse()) {
     if (!/^\{"(recipe|fault)": /.test(line)) continue
     try {
       return JSON.parse(line) as Answer
     } catch {
-      // a line of others
+      // The line only begins like an answer.
     }
   }
   return undefined

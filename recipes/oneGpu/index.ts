@@ -54,7 +54,7 @@ const gsm8k = {
     ...{ steps: 230, learningRate: 1e-6, warmupSteps: 10, lossNorm: 'group-tokens', clipLow: 0.2, clipHigh: 0.28 },
     ...{ dtype: 'bfloat16', checkpointing: true, microBatchTokens: 16_384, checkpointEvery: 23 },
   },
-  // All 1,319 test problems, greedily, each tenth of the run.
+  // All 1,319 test problems, greedily, after each tenth of the run.
   evaluation: { problems: 1319, samples: 1, temperature: 0, every: 23 },
   alarms: [{ name: 'entropy-collapse' }, { name: 'reward-collapse' }, { name: 'engine-mismatch' }],
 } as const satisfies Partial<RecipeInput>

@@ -168,7 +168,7 @@ function heldOut({ rows }: Pick<ProblemRows, 'rows'>, file: string, { evaluation
   if (problems <= rows.length / 2) return problems
   throw noData(
     `evaluation.problems asks for ${problems} problems, and ${resolve(file)} holds ${rows.length}, of which at most half are held out`,
-    `lower it with --set evaluation.problems=${Math.floor(rows.length / 5)}, or name a file of others with --set data.evaluationFile=PATH.jsonl`,
+    `lower it with --set evaluation.problems=${Math.floor(rows.length / 5)}, or name a separate file with --set data.evaluationFile=PATH.jsonl`,
   )
 }
 

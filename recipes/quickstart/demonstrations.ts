@@ -132,7 +132,7 @@ export function brokenCall(breakage: Breakage, expression: string): readonly Cha
 const failure = (stderr: string) =>
   toolResultText({ status: 'error', exitCode: 1, signal: null, stdout: '', stderr: `${stderr}\n` })
 
-/** Returns the expression's first operation alone: 12*34+5 becomes 12*34, (12+34)*5 becomes 12+34. */
+/** Returns only the expression's first operation: 12*34+5 becomes 12*34, (12+34)*5 becomes 12+34. */
 function slipped(expression: string): { readonly expression: string; readonly value: string } {
   const [, a, operator, b] = /^\(?(\d+)([*+])(\d+)/.exec(expression)!
   const [left, right] = [BigInt(a!), BigInt(b!)]

@@ -54,7 +54,7 @@ export const quickstart = defineRecipe({
     model: tinyModel([
       ...['<tool_call>', '</tool_call>', '<tool_response>', '</tool_response>', '<answer>', '</answer>', '\\boxed{'],
       ...['{"name":"', pythonTool.name, '","arguments":{"code":"', '","input":""}}', 'print('],
-      // Roles and marks with what always stands beside them: the tokenizer takes the longest token that fits.
+      // Roles and tags with the text that always adjoins them: the tokenizer takes the longest token that fits.
       ...['user\n', 'assistant\n', '<tool_call>\n{"name":"', '\n</tool_call>'],
       ...['<tool_response>\n', '\n</tool_response>', '<answer>\\boxed{', '}</answer>'],
     ]),

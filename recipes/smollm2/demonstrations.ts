@@ -1,6 +1,6 @@
 /**
- * Makes cold-start demonstrations (conversations to imitate) for smollm2: format alone, on exercises (arXiv 2508.20722
- * §4.1, non-reasoning cold start).
+ * Makes cold-start demonstrations (conversations to imitate) for smollm2: they teach only the format, on exercises
+ * (arXiv 2508.20722 §4.1, non-reasoning cold start).
  *
  * in   an index and a seed      out  one conversation: question, tool calls with their responses, the answer
  * Some demonstrations begin with a call that fails and is then repaired, so that the model has seen a failure and

@@ -3,8 +3,8 @@
  *
  * in   a task directory, or a directory of them        out  a task for every index of a split
  * Invariant: a task that cannot be read, or needs something that its driver cannot give, stops the run at its start;
- * one error lists all such tasks. The order of tasks follows from their names alone, and a task that is evaluated on is
- * not trained on.
+ * one error lists all such tasks. The tasks are in the order of their directories' names, and a task that is evaluated
+ * on is not trained on.
  */
 import { createHash } from 'node:crypto'
 import { existsSync, readdirSync } from 'node:fs'

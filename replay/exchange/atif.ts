@@ -4,7 +4,7 @@
  * in   an exported trajectory        out  an ATIF-v1.6 document
  * Invariant: ids and logprobs of sampled tokens are the recorded ones. Each turn of the model is one step, with its
  * tool calls and their results as the model was shown them; some of what has no field in ATIF is under `extra`.
- * Tool messages that the task itself holds are left out.
+ * Tool messages among the task's own messages are left out.
  */
 import { version } from '../../package.json'
 import type { ExportedTrajectory } from './exportedTrajectory'
@@ -105,7 +105,7 @@ function stepsOf({ messages, turns, tokens, engineLogprobs }: ExportedTrajectory
   return steps
 }
 
-/** Arguments of a call; those that are no JSON object are kept as they were written. */
+/** Parses a call's arguments. Text that is not a JSON object is returned unchanged, in the field `malformed`. */
 function objectIn(text: string): Readonly<Record<string, unknown>> {
   try {
     const value: unknown = JSON.parse(text)

@@ -1,6 +1,6 @@
 /**
- * Exports a captured session as its training rows: one JSON object for each, in the shape of an exported trajectory as
- * far as it fits.
+ * Exports a captured session (the model calls of an agent behind the gateway) as its training rows: one JSON object for
+ * each row, with those fields of an exported trajectory that a row has.
  *
  * in   a captured session, the run's configuration, the optimizer step that trained on it
  * out  for each row the messages and tokens of its conversation, the calls whose tokens it trains, the session's reward
@@ -27,14 +27,14 @@ export const rowFormat = 'troupe-captured-row'
 
 /** An answered call of the row's conversation; `start` and `end` are the range of its sampled tokens. */
 export interface ExportedCall extends Omit<ExportedTurn, 'appended'> {
-  /** Number of the call in its session; `turn` counts the calls of this row alone. */
+  /** Number of the call in its session; `turn` counts only the calls of this row. */
   readonly call: number
   readonly label: string
   /** Reason why the call branched off or began anew; null if it only continues the call before it. */
   readonly branch: string | null
 }
 
-/** Message of a row. `reasoning_content`: what the model thought before its answer; absent if it did not. */
+/** Message of a row. `reasoning_content`: the model's thinking before its answer; absent if there was none. */
 interface RowMessage extends OpenAiMessage {
   readonly reasoning_content?: string
 }

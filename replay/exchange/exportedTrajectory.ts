@@ -54,11 +54,9 @@ export interface ExportedTrajectory {
   readonly member: number
   readonly groupSize: number
   readonly purpose: string
-  /**
-   * `step`: the optimizer step that the rollout was requested for. `trainedIn`: the step that trained on the
-   * trajectory and the policy version that this step started from; null when no step did.
-   */
+  /** Optimizer step that the rollout was requested for. */
   readonly step: number
+  /** Step that trained on the trajectory, and the policy version that this step started from; null when no step did. */
   readonly trainedIn: { readonly step: number; readonly baseVersion: number } | null
   readonly task: RolloutRequested['task']
   readonly tools: readonly string[]
@@ -107,7 +105,7 @@ export function exportedTrajectory(
   }
 }
 
-/** @throws TroupeError replay.captured if one of them is a captured session: it has a tree of calls, and no turns */
+/** @throws TroupeError replay.captured if a trajectory is a captured session: it has a tree of calls, and no turns */
 export function refuseCapturedExport(all: readonly Trajectory[]): void {
   const captured = all.find(isCaptured)
   if (captured === undefined) return
@@ -151,7 +149,7 @@ export function rolloutFields(run: string, trajectory: Trajectory, config: Recip
   }
 }
 
-/** Fields about the tokens: arrays of equal length, and how many of their first tokens are the prompt, and trained. */
+/** Returns per-token arrays of equal length; the numbers of prompt tokens, and of tokens up to the last trained one. */
 export const tokenFields = (sequence: AssembledSequence) => ({
   promptTokens: sequence.promptTokens,
   trainedTokens: sequence.mask.lastIndexOf(1) + 1,
@@ -200,8 +198,8 @@ const turnOf = (fact: TurnCompleted, start: number, end: number, policyVersions:
 })
 
 /**
- * Converts the conversation to OpenAI's shape: tool calls are cut out of the assistant's text. Each that has a result is
- * answered by a `tool` message; one without a result, since the rollout ended first, is left out.
+ * Converts the conversation to OpenAI's shape: tool calls are cut out of the assistant's text. A call with a result is
+ * followed by a `tool` message; a call without one, because the rollout ended first, is left out.
  */
 function messagesOf(trajectory: Trajectory): readonly OpenAiMessage[] {
   const messages: OpenAiMessage[] = [...trajectory.request.task.messages]

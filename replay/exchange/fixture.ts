@@ -7,7 +7,7 @@
  * unpacking gives these records back
  * Invariant: appended in order to empty partitions, the records are the same history. The offsets change where records
  * are left out or cannot be read. A fact's `epoch` in `trajectories` is the offset of the `partition.claimed` that was
- * in force, so it is rewritten to that fact's new offset; to -1 if that fact is missing.
+ * in force, so it is rewritten to the claim's new offset; to -1 if the claim is missing.
  */
 import { gunzipSync, gzipSync } from 'node:zlib'
 import { decode, encode } from '../../messages/codec'
@@ -39,16 +39,14 @@ export const maxImportBytes = 256 * 1024 * 1024
 const mostPartitions = 1024
 
 /**
- * Returns all facts of these topics, or, with `wants`, the facts about the groups for which `wants` returns true,
- * `run.started` and all claims (facts by which a process takes over a role) of the topic `trajectories`.
+ * Returns all facts of `runs`, `trajectories` and `learner`; with `wants`, only the facts about the groups for which
+ * `wants` returns true, `run.started`, and all claims (facts by which a process takes over a role) in `trajectories`.
  */
 export async function fixtureOf(recorded: RecordedRun, wants?: (group: string) => boolean): Promise<Fixture> {
   const records: FixtureRecord[] = []
-  /**
-   * By source partition: the offset that its next record gets in the fixture. `claims` maps the old offset of each
-   * `partition.claimed` to its new one.
-   */
+  /** Offset in the fixture of the next record of `trajectories`, by partition. */
   const next = new Map<number, number>()
+  /** Offset in the fixture of each `partition.claimed`, by its partition and its offset in the log. */
   const claims = new Map<string, Epoch>()
   let partitions = 1
   for (const topic of factTopics) {

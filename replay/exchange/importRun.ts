@@ -108,7 +108,7 @@ function readFiles(path: string, maxBytes: number): readonly ReadFile[] {
   }
 }
 
-/** Unpacks a fixture, with the file's name in the error. */
+/** Unpacks a fixture. An error names the file. */
 function fixtureIn({ name, content }: ReadFile, maxBytes: number): Fixture {
   try {
     return unpackFixture(content, maxBytes)

@@ -1,5 +1,5 @@
 /**
- * Converts lines of other files to facts of a run: lines of `export --format jsonl`, and of verl's rollout dumps.
+ * Converts the lines of an imported file to facts of a run: lines of `export --format jsonl` or of verl's dumps.
  *
  * in   parsed lines        out  the facts that a run would have had, in an order from which its state can be computed
  * Invariant: token ids and logprobs are never made up: a dump without ids gives turns without tokens. A missing reward
@@ -168,7 +168,7 @@ function ourFacts(lines: readonly Ours[], at: number): readonly Fact[] {
   const seen = new Set<string>()
   lines.forEach((line, order) => {
     const id = `${line.group}/${line.member}`
-    if (seen.has(id)) throw badImport(`trajectory ${id} occurs twice`)
+    if (seen.has(id)) throw badImport(`trajectory ${id} occurs twice; expected one line for each trajectory`)
     seen.add(id)
     facts.push(requestOf(line, order, at))
   })

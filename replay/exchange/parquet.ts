@@ -2,8 +2,8 @@
  * Writes a table as Apache Parquet, which pandas, Arrow, DuckDB and `datasets` load.
  *
  * in   columns with their types, rows        out  the file's bytes
- * Invariant: the schema follows from the columns alone, so the files of two runs, empty ones too, fit in one
- * table.
+ * Invariant: the schema depends only on the columns, so a reader can load the files of several runs as one table, also
+ * files without rows.
  */
 import type { Columns, ColumnType, Row } from './tables'
 

@@ -1,7 +1,7 @@
 /**
- * Renders a trajectory as one self-contained HTML page: no script, no network, no font.
+ * Renders a trajectory as one self-contained HTML page, without scripts, network access or font files.
  *
- * in   a trajectory's accepted facts, the text of its tokens, perhaps tokens to highlight        out  the page's HTML
+ * in   a trajectory's accepted facts, token texts, optionally tokens to highlight        out  the page's HTML
  * Invariant: everything that a model, a tool or a task wrote is escaped, and the page's content security policy forbids
  * scripts and loads, so the browser shows that text and executes none of it.
  */
@@ -85,7 +85,7 @@ function calls(trajectory: Trajectory, texts: TokenTexts, marked: Marked | undef
     parts.push(`<h2>${e(placeOfCall(started))}</h2>`)
     for (const { role, text } of addedTexts(started)) parts.push(`<h2>${e(role)}</h2><pre>${e(text)}</pre>`)
     if (finished === null) continue
-    // All tokens of a call have values, or none.
+    // Either all tokens of a call have values, or none of them has one.
     const from = marked?.turns.indexOf(started.call) ?? -1
     const own = from < 0 ? undefined : marked
     const answer = finished.finish === 'failed' ? finished.error : withoutEnd(finished.text)

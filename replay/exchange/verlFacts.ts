@@ -2,7 +2,7 @@
  * Converts verl's rollout dumps (`trainer.rollout_data_dir`: a file for each step, a line for each rollout) to facts of
  * a run.
  *
- * in   prompt and response as text; perhaps the score, the ground truth and the step
+ * in   prompt and response as text; optionally the score, the ground truth and the step
  * out  one trajectory of one turn for each line, in groups by step, prompt and ground truth
  * Invariant: the dump has no token ids, logprobs or tool calls, so the facts have none either.
  */

@@ -2,8 +2,8 @@
  * Difference of two texts, line by line, much as `diff -u` prints it.
  *
  * in   two texts
- * out  lines: ' ' in both texts, '-' only in the first, '+' only in the second, '@@' with the first line's number in
- *      both texts where each part begins
+ * out  lines: ' ' in both texts, '-' only in the first, '+' only in the second, '@@' at the start of each hunk, with
+ *      the number of its first line in both texts
  * Invariant: pure. Equal lines at both ends are cut off first; the comparison takes time and memory in proportion to
  * the product of the two remaining line counts, and returns undefined if that product is above 1,000,000.
  */
@@ -55,7 +55,7 @@ function editsOf(a: readonly string[], b: readonly string[]): readonly string[] 
 
 /**
  * Leaves out equal lines that are more than `context` lines away from a difference, and puts an `@@` line before each
- * part.
+ * hunk that remains.
  */
 function hunks(edits: readonly string[]): readonly string[] {
   const near = edits.map(() => false)

@@ -20,8 +20,9 @@ type Layers = Pick<Store, 'root'>
 const mostBytes = 256 * 1024
 
 /**
- * Diff lines of a file that a call changed. Undefined if the store lacks the file, if before or after the call it is no
- * regular file, no UTF-8 text or over 256 KiB, or if too much differs (`lineDiff`).
+ * Diff lines of a file that a call changed; an added file is compared with an empty one, and so is a removed one.
+ * Undefined if the store lacks a side, if a side is not a regular file, not UTF-8 or over 256 KiB, or if too much
+ * differs (`lineDiff`).
  */
 export function fileDiff(store: Layers, { before, snapshot }: FilesChanged, file: ChangedFile) {
   const was = file.change === 'added' ? '' : textIn(store, before, file.path)
@@ -74,13 +75,13 @@ export interface FileDifference {
   readonly path: string
   readonly a: 'absent' | 'present'
   readonly b: 'absent' | 'present'
-  /** Diff lines; absent where `fileDiff` would give none. */
+  /** Diff lines; absent if a side is not a regular file, not UTF-8 or over 256 KiB, or if too much differs. */
   readonly lines?: readonly string[]
 }
 
 /**
  * Compares the files of two snapshots, without the shell's state; undefined if the store lacks one of them. The result
- * is empty for snapshots of other drivers with the same changed files.
+ * is empty for two snapshots with the same changed files, also if different drivers made them.
  */
 export function diffSnapshots(store: Layers, a: string, b: string): readonly FileDifference[] | undefined {
   const [left, right] = [filesIn(store, a), filesIn(store, b)]

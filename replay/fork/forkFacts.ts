@@ -93,7 +93,7 @@ export function refuseCaptured(parent: Trajectory): void {
   const fork = `/troupe/v1/sessions/${encodeURIComponent(parent.id)}/fork`
   throw replayError(
     'captured',
-    `${parent.id} is a session of an agent that called the gateway; only that agent has its tools`,
+    `${parent.id} cannot be forked here: it is a session of an agent that called the gateway, and only that agent has its tools`,
     `fork it at its gateway (npx troupe gateway --run RUN continues its run): curl -X POST URL${fork} -d '{"call_id": CALL}', and run the agent with the key that this prints (docs/gateway.md)`,
   )
 }

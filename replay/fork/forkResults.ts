@@ -1,5 +1,5 @@
 /**
- * Reads the results of a run of forks, and estimates each turn's value: the mean reward of the forks that began there.
+ * Reads the results of a run of forks, and estimates each turn's value: the mean reward of the forks that began at it.
  *
  * in   a recorded run that `runForks` wrote
  * out  a result for each fork; a mean with its standard error for each turn

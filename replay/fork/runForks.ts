@@ -4,7 +4,7 @@
  *
  * in   the facts that the forks share with their parent, weights        out  the facts of the new run
  * Invariant: the parent's run is not changed. The coordinator rebuilds its state from the shared facts as it does after
- * a crash, and asks for what has no answer, so a fork continues exactly where a resumed run would.
+ * a crash, and asks again for what has no answer, so a fork continues exactly where a resumed run would.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { startCoordination } from '../../actors/run/roles/coordination'
@@ -152,7 +152,7 @@ async function begin(journal: Journal, { weights, forks }: ForkPart, root: strin
 async function allEnded(journal: Journal, part: ForkPart, { code, onEnded }: ForkedRunOptions): Promise<undefined> {
   const open = new Set(childrenOf([part]))
   const all = open.size
-  // The deadline starts again whenever a fork ends: the others may have waited for its place on the engine.
+  // The deadline starts again whenever a fork ends: the others may have waited for its slot on the engine.
   const afterMs = code.config.rollout.deadlineMs + graceMs
   let deadline = fx.elapsed() + afterMs
   let at = 0
@@ -184,5 +184,5 @@ const late = (open: number, afterMs: number) =>
     boundary: 'engine',
     retriable: true,
     message: `${open} forks are open, and none has ended for ${afterMs / 1000} s (rollout.deadlineMs plus 30 s)`,
-    hint: 'name the new run to see what they wait for: `troupe why RUN`; `troupe replay runs` lists the runs',
+    hint: '`troupe why RUN`, with the name of the new run, shows what the forks wait for; `troupe replay runs` lists the runs',
   })

@@ -1,4 +1,7 @@
-/** Checks who owned what in a recorded run's history (historyChecker.ts). `replay verify` includes this check. */
+/**
+ * Checks the ownership of partitions, learner, curriculum and scheduler in a recorded run's history
+ * (historyChecker.ts). `replay verify` includes this check.
+ */
 import type { RecordedRun } from '../log/recordedRun'
 import { HistoryChecker } from './historyChecker'
 import type { Violation } from './violation'

@@ -4,8 +4,9 @@
  * in   claims with their offsets, and facts that carry an epoch, each with the process that wrote it
  * out  epochs that no claim made; epochs under which a second process wrote
  * Invariant: an epoch is the offset of one claim, so only the process that made the claim may write under it. Earlier
- * versions wrote no learner claims and no writers: facts before the first claim are not judged, and facts without a
- * writer are not compared. For several facts of one writer under one epoch, the violation names the first.
+ * versions wrote no learner claims and no writers: if no claim is known, or with `inOrder` before the first claim,
+ * facts are not judged; facts without a writer are not compared. For several facts of one writer under one epoch, the
+ * violation names the first.
  */
 import type { Violation, ViolationKind } from './violation'
 
@@ -63,7 +64,7 @@ export class Epochs {
           const message = `${type} carries the epoch ${epoch}, which no ${this.what} claimed${more}`
           found.push({ kind: 'unknown-epoch', places: [place], message })
         } else if (writer !== undefined && claim.writer !== undefined && writer !== claim.writer) {
-          const message = `${type} is of the process ${writer}, but the ${this.what} of the epoch ${epoch} is the process ${claim.writer}, which claimed it at ${claim.place}${more}`
+          const message = `${type} was written by the process ${writer}, but the ${this.what} of the epoch ${epoch} is the process ${claim.writer}, which claimed it at ${claim.place}${more}`
           found.push({ kind: this.kind, places: [claim.place, place], message })
         }
       }

@@ -30,7 +30,7 @@ export class HistoryChecker {
   private readonly learners = new Epochs('two-learners', 'learner', true)
   private readonly curricula = new Epochs('two-curricula', 'curriculum', false)
   private readonly selections = new Set<GroupId>()
-  /** By group without a selection that counts: position of its latest selection. */
+  /** Position of the latest selection of each group in which no selection counts so far. */
   private readonly uncounted = new Map<GroupId, string>()
   private readonly found: Violation[] = []
   private learner: number | undefined

@@ -11,8 +11,8 @@ import { parseToolCalls, resolveCalls } from '../../kernels'
 import type { Fact, RolloutRequested, ToolCompleted, TurnCompleted, TurnInterrupted } from '../../messages/facts'
 
 /**
- * Number of interrupted attempts in a row without a token after which a rollout fails. An aborted attempt ends such a
- * row.
+ * Number of interrupted attempts in a row without a token after which a rollout fails. An aborted attempt, or one with
+ * tokens, sets the count back to 0.
  */
 const mostFaults = 5
 

@@ -4,9 +4,10 @@
  *
  * in   scheduler.claimed, turn.asked, rollout.started of one partition, with their writers, in the log's order
  * out  violations
- * A scheduler's facts carry no epoch, and one that is being replaced may finish the requests from before the later
- * claim. Starting a rollout first asked for after that claim shows that it went on. A process that is elected again may
- * act shortly before its own next claim; so a start is judged only when the next claim, or the log's end, is known.
+ * A scheduler's facts carry no epoch, and a scheduler that is being replaced may finish the requests from before the
+ * later claim. If it starts a rollout that was first asked for after that claim, it went on although it was replaced. A
+ * process that is elected again may act shortly before its own next claim; so a start is judged only when the next
+ * claim, or the log's end, is known.
  */
 import type { Writer } from './epochs'
 import type { Violation } from './violation'
@@ -27,8 +28,8 @@ export class Schedulers {
   /** First `turn.asked` of each rollout that has not started. */
   private readonly asked = new Map<string, Asked>()
   /**
-   * Violations of each replaced scheduler's process that are not final. The next claim confirms them, but drops those
-   * of the process that makes it.
+   * Violations that are not final yet, by the process of the replaced scheduler. The next claim makes them final, but
+   * drops those of the process that makes the claim.
    */
   private suspects = new Map<string, Violation[]>()
   private readonly found: Violation[] = []

@@ -19,8 +19,8 @@ export type ViolationKind =
 export interface Violation {
   readonly kind: ViolationKind
   /**
-   * Positions (topic:partition:offset): first the claim or the ignored fact, last the fact that shows the violation; of
-   * `unknown-epoch`, which has no claim, only the latter.
+   * Positions (topic:partition:offset): first the claim or the ignored fact, last the fact that shows the violation. A
+   * violation of the kind `unknown-epoch` has no claim, so it lists only the fact.
    */
   readonly places: readonly string[]
   readonly message: string

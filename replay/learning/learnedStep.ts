@@ -28,13 +28,13 @@ export interface LearnedStep {
   /** True when the new weights have the recorded digest; null when the record has no digest. */
   readonly sameWeights: boolean | null
   /**
-   * True when both have a loss, every decisive metric that both have is within the tolerance (for the loss, its relative
-   * or its absolute one), and `members` is empty.
+   * True when the recorded and the recomputed step have a loss, `members` is empty, and every decisive metric that both
+   * steps have is within the tolerance (for the loss, the relative or the absolute one).
    */
   readonly agrees: boolean
 }
 
-/** Metrics of a step's result, which are compared; its other metrics, such as measured times, are not. */
+/** Metrics that are compared: those of a step's result. Other metrics of a step, such as measured times, are not. */
 const compared = [
   ...['loss', 'gradNorm', 'clipFraction', 'klEngine', 'tisMean', 'entropy', 'trainedTokens', 'sequences', 'updates'],
   ...['maskedShare', 'maskedSequences'],
@@ -67,7 +67,7 @@ export function reselected(
 export interface Tolerance {
   /** Upper bound on the relative difference of a decisive metric. */
   readonly relative: number
-  /** A loss that differs by no more than this, absolutely, agrees too: its terms of size 1 may cancel to almost 0. */
+  /** Upper bound on a loss's absolute difference: within it a loss agrees, as terms of size 1 may cancel to about 0. */
   readonly loss: number
 }
 

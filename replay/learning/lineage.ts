@@ -30,7 +30,7 @@ export interface Lineage {
   readonly triedIn: { readonly step: number; readonly outcome: 'rejected' | 'open' } | null
   /** Policy version that the `trainedIn` step published; null when it published none. */
   readonly publishedAs: number | null
-  /** True for a captured session: what other trajectories have as turns are its agent's calls. */
+  /** True for a captured session, which has its agent's model calls where other trajectories have turns. */
   readonly isCaptured: boolean
   /**
    * Origin of a fork; null for a trajectory that is not a fork. `run` is null when the parent is in the same run;

@@ -1,7 +1,7 @@
 /**
- * Sums up a run's facts as progress figures, step by step. It reads no clock, only the times in the facts. Live, a
- * step's report has the rollouts that had ended by then; from a log that is read topic by topic, it also has those that
- * ended later.
+ * Folds a run's facts into progress metrics, step by step. The fold reads no clock, only the times in the facts. In a
+ * live run, a step's report covers the rollouts that had ended when the step completed; from a log that is read topic
+ * by topic, it also covers those that ended later.
  *
  * in   a run's facts and engine statuses        out  a report for each completed step and evaluation, and the summary
  */
@@ -11,7 +11,7 @@ import type { EvaluationCompleted, Fact, StepCompleted } from '../../messages/fa
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { type Score, scored } from './evaluationScore'
 
-/** Figures of one step, as printed in a line of `train --json`. Rates are shares of 1. */
+/** Metrics of one step, as printed in a line of `train --json`. Error rates and shares are from 0 to 1. */
 export interface StepReport {
   readonly type: 'step'
   readonly step: number

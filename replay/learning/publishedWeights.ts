@@ -3,7 +3,7 @@
  *
  * in   a recorded run, a policy version
  * out  the version's directory; else the nearest version's, with a notice. An error if no version is on disk, or if the
- *      caller needs exactly this one
+ *      caller needs exactly this version and it is not on disk
  */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
@@ -50,7 +50,7 @@ export async function nearestWeights(recorded: RecordedRun, wanted: number, exac
       boundary: 'replay',
       retriable: false,
       message: `the weights of version ${wanted} are not on this machine; versions on disk: ${versions}`,
-      hint: 'name a model directory instead: `fork --model DIR`, `entropy --with-model DIR`',
+      hint: 'name a model directory instead: `replay fork --model DIR`, `replay entropy --with-model DIR`',
     })
   }
   const nearest = kept.reduce((a, b) => (Math.abs(b.version - wanted) < Math.abs(a.version - wanted) ? b : a))

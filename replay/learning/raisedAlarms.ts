@@ -84,7 +84,7 @@ export async function raisedAlarms(recorded: RecordedRun, given: readonly Alarm[
   const letters = folded.refused.size - folded.refusedTold
   const ofNoStep = plans.filter(plan => plan.metric === 'deadLetters' && isBeyond(letters, plan))
   for (const { name, hint } of letters > 0 ? ofNoStep : []) {
-    const when = folded.told === 0 ? 'before a step was over' : `after step ${folded.told}`
+    const when = folded.told === 0 ? 'before the first step was over' : `after step ${folded.told}`
     others.push({ alarm: name, step: null, message: `${letters} ${when}${hint === undefined ? '' : `: ${hint}`}` })
   }
   return {

@@ -48,8 +48,8 @@ export interface CheckedStep {
 
 /**
  * Recomputes `wanted`: one step, or with `all` every completed step after the oldest checkpoint on disk.
- * @throws TroupeError replay.no_step when `wanted` names no completed step; replay.no_checkpoint when none from before
- * it is on disk; config.invalid; errors of the trainer's process
+ * @throws TroupeError replay.no_step when `wanted` names no completed step; replay.no_checkpoint when no checkpoint
+ * from before that step is on disk; config.invalid; errors of the trainer's process
  */
 export async function* relearn(
   recorded: RecordedRun,
@@ -72,9 +72,9 @@ export async function* relearn(
 
 /**
  * Default tolerance of the comparison, a relative difference. 1e-6 on the run's own device and dtype. 1e-3 on another
- * device, or for a run on several hosts: float32 is added in another order. 0.05 with another dtype: bfloat16 keeps 8
- * bits of each product. A loss is a small difference of large sums, so with another dtype it may also differ by
- * `lossRounding`: 5.4 % of a loss of 0.0045 were seen.
+ * device, or for a run on several hosts: float32 numbers are added in another order. 0.05 with another dtype: bfloat16
+ * keeps 8 bits of each product. A loss is a small difference of large sums, so with another dtype it may also differ by
+ * `lossRounding`: a difference of 5.4 % was seen for a loss of 0.0045.
  */
 export function toleranceOf(config: RecipeConfig, { device, dtype }: RelearnOptions): number {
   if (isOtherDtype(config, dtype)) return 0.05
@@ -83,7 +83,7 @@ export function toleranceOf(config: RecipeConfig, { device, dtype }: RelearnOpti
   return isOther ? 1e-3 : 1e-6
 }
 
-/** Rounding of one term of a loss in bfloat16, which has 8 bits: its advantage is about 1, as groups are normalised. */
+/** Rounding error of a loss's term in bfloat16 (8 bits); a term is about 1, as advantages are normalised by group. */
 const lossRounding = 2 ** -8
 
 const isOtherDtype = ({ train }: RecipeConfig, dtype: RelearnOptions['dtype']) =>
@@ -132,11 +132,11 @@ function nearestCheckpoint(
     if (existsSync(join(directory, 'config.json'))) return { name, step: at, directory, manifest }
   }
   const nearest = checkpoints.filter(c => c.step >= step && isOnDisk(recorded, c)).sort((a, b) => a.step - b.step)[0]
-  const known = before.map(c => c.name).join(', ') || 'none was saved'
+  const known = before.map(c => c.name).join(', ') || 'none'
   const lost = before.length > 0 && before.every(({ name }) => removed.has(name))
   throw replayError(
     'no_checkpoint',
-    `${folder} has no checkpoint before step ${step} (${known}${lost ? ': removed, as train.keepCheckpoints says' : ''})`,
+    `${folder} has no checkpoint from before step ${step}; the run had saved: ${known}${lost ? ', and removed all of them (train.keepCheckpoints)' : ''}`,
     nearest === undefined
       ? `none of the run's checkpoints is there: copy the run's directory, with its checkpoints, to ${recorded.files.root}`
       : `the nearest checkpoint that was kept is ${nearest.name}: name a step after ${nearest.step}`,

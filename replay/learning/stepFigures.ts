@@ -3,7 +3,7 @@
  *
  * in   the index, a row for each trajectory        out  figures by step
  * Invariant: for a completed step without running rollouts, a figure that `runProgress` also computes has the same
- * value there, except that a mean of nothing is null here and may be 0 there.
+ * value there, except that a mean over no values is null here and may be 0 there.
  */
 import { errorRate } from '../../actors/curriculum/errorRate'
 import { groupOf } from '../../messages/ids'

@@ -57,9 +57,9 @@ export function checkFactType(type: string): void {
 }
 
 /**
- * Calls `take` with each selected fact. `counts` is false for a fact whose author had lost its partition to a new
- * owner. Resolves when the signal is aborted, at the end that `untilEnd` asks for, or, with `--at`, when everything is
- * read.
+ * Calls `take` with each selected fact. `counts` is false for a fact whose writer a later owner, learner or curriculum
+ * had replaced. Resolves when the signal is aborted, at the end that `untilEnd` asks for, or, with `--at`, when
+ * everything is read.
  * @throws TroupeError replay.no_type
  */
 export async function followRun(

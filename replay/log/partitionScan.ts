@@ -26,7 +26,7 @@ export interface PartitionScanOptions {
   readonly run: RunId
   readonly bus: Bus
   readonly blobs: BlobStore
-  /** Gives the end offset of each partition under `--at`; undefined: the scan reads to the log's end. */
+  /** Returns the end offset of a partition under `--at`; undefined: the scan reads to the log's end. */
   readonly end: Watermark | undefined
   readonly note: (fault: Fault) => void
 }

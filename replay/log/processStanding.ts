@@ -2,8 +2,8 @@
  * Finds out whether the process that wrote a supervision tree still exists.
  *
  * in   a tree
- * out  stopped: the tree says that all its actors ended. on another host: the process cannot be seen from here. running
- * or gone: whether this host has a process with that id
+ * out  stopped: the tree says that all its actors ended. on another host: the process cannot be seen from this host.
+ *      running: this host has a process with the tree's process id. gone: this host has none
  */
 import { hostname } from 'node:os'
 import type { SupervisionTree } from './supervisionTrees'

@@ -1,9 +1,9 @@
 /**
- * Loads the code of a recipe, its tools and its rewards, which no log contains.
+ * Loads a recipe's code (its tools and its rewards), which no log contains.
  *
  * in   the configuration that a run was started under; optionally another recipe, by name or as a file
  * out  the code and the configuration to use it under. Code: that of the other recipe if one is named; else that of the
- * run's recipe if it can be loaded by its name, as a built-in one can; else the built-in Python tool alone
+ * run's recipe if it can be loaded by its name, as a built-in one can; else only the built-in Python tool
  */
 
 import type { Recipe, RecipeConfig } from '../../config'

@@ -12,7 +12,8 @@ import type { RecordedRun } from './recordedRun'
 
 /**
  * Returns the configuration that a run was started under.
- * @throws TroupeError config.invalid when today's recipe schema refuses it; replay.run_empty when the log has none
+ * @throws TroupeError config.invalid when today's recipe schema refuses the configuration; replay.run_empty when the
+ * log has no `run.started`
  */
 export async function configOf(recorded: RecordedRun): Promise<RecipeConfig> {
   const { recipe } = await recorded.started()

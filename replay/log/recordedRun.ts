@@ -66,7 +66,7 @@ export interface RecordedRun {
    * partition ended.
    */
   scan(topic: TopicName, take: Take, want?: Want, from?: readonly number[]): Promise<readonly Place[]>
-  /** Like `scan`, for the records at `places` only. The caller sorts `places` by partition, then by offset. */
+  /** Calls `take` only with the entries at `places`, which the caller sorts by partition, then by offset. */
   pick(topic: TopicName, places: readonly Omit<Place, 'topic'>[], take: Take, want?: Want): Promise<void>
   /** Offset at which reading of a partition ends, exclusive. */
   endOf(topic: TopicName, partition: number): Promise<number>

@@ -3,7 +3,7 @@
  *
  * in   actor.status of `telemetry`, the run's latest start        out  trees of actors with their latest states
  * Invariant: the log is only read, so this works on another process's run, live or dead. Trees that wrote nothing since
- * the run was last started or resumed are left out; if that is all of them, the newest stays.
+ * the run was last started or resumed are left out; if no tree is left, the newest tree is returned.
  */
 import type { ActorStatus } from '../../messages/commands'
 import { factsOf, type RecordedRun } from './recordedRun'

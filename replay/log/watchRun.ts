@@ -4,7 +4,7 @@
  * in   a run's journal
  * out  each fact once, in the order of its partition: first what the log holds, then new ones; of `telemetry` only new
  * messages
- * Invariant: a message whose author had lost its partition to a new owner is left out (fencing).
+ * Invariant: a message whose writer a later owner, learner or curriculum had replaced is left out (fencing).
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fence } from '../../actors/ownership/fencing'

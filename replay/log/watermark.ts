@@ -1,6 +1,6 @@
 /**
  * Computes the end offset of every partition for `--at`: in the partition of `--at` the offset after its record, in the
- * other partitions the first record that was written later.
+ * other partitions the offset of the first record that was written later.
  *
  * in   a position, and when its record was written        out  for each partition an offset, exclusive
  * Invariant: all reads of one opened run use the same ends: each is computed once. Binary search finds it, so the

@@ -7,8 +7,8 @@
  * reads only the values of a `Stop` and calls nothing. A missing field is undefined: comparing it with a value by `==`,
  * `<` or `>` gives false, by `!=` true.
  * Invariant: an expression is refused if the first name of a path in it (`task` of `task.id`) is neither a field of a
- * fact nor `topic`, `partition`, `offset`, `timestamp`, `group`, `decides` or `differs`; otherwise it would silently
- * never hold. The names after the first are not checked.
+ * fact nor `topic`, `partition`, `offset`, `timestamp`, `group`, `decides` or `differs`; otherwise a misspelt condition
+ * would silently never hold. The names after the first are not checked.
  */
 
 import { Jexl } from 'jexl'
@@ -17,7 +17,7 @@ import { asError, TroupeError } from '../../runtime/errors'
 import type { Entry } from '../../runtime/journal/journal'
 import { didYouMean } from '../../runtime/settings/nearestName'
 
-/** Values that an expression reads: the fact with its group, position and time (`entry`), and today's answer to it. */
+/** Values that an expression reads: a fact with its group, position and time, and how today's code answers the fact. */
 export interface Stop {
   readonly entry: Entry
   /** Types of the facts that today's code decides in answer to this fact. */

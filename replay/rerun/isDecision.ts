@@ -1,11 +1,11 @@
-/** Tells decisions of a partition's owner from the facts that other actors write. */
+/** Tells decisions of a partition's owner from all other facts. */
 import type { OwnerState } from '../../actors/rollouts/owner'
 import type { TrajectoryFact } from '../../messages/facts'
 import { groupOf, memberOf } from '../../messages/ids'
 
 /**
- * True for facts that the owner of a partition decides; other parts of the run write all other facts. In a rollout of
- * an agent that calls the gateway, the gateway writes `turn.asked` and `rollout.finished`, so they are no
+ * True for facts that are decisions of a partition's owner; other facts are requests, answers, starts or claims. In a
+ * rollout of an agent that calls the gateway, the gateway writes `turn.asked` and `rollout.finished`, so they are no
  * decisions, except the end of a rollout whose group was closed.
  */
 export function isDecision(fact: TrajectoryFact, { coordinator }: OwnerState): boolean {

@@ -60,7 +60,7 @@ export interface Rerun {
    * equal.
    */
   readonly byClock: number
-  /** Like `byClock`, for decisions that a restart of the actor explains: it asks again for what has no answer. */
+  /** Like `byClock`, but a restart explains the decisions: a restarted actor asks again for what has no answer. */
   readonly askedAgain: number
   /**
    * Number of decisions recorded twice with equal content: the owner wrote the second before it had read the first. The
@@ -74,7 +74,7 @@ export interface Rerun {
    * them, so they are not compared.
    */
   readonly given: number
-  /** Decisions of today's code that the log does not hold up to where the replay stopped; if the run ended: `missing`. */
+  /** Decisions of today's code that the log lacks up to where the replay stopped; empty if the run ended by itself. */
   readonly inFlight: readonly Fact[]
   readonly divergences: readonly Divergence[]
 }

@@ -25,7 +25,7 @@ import { runDirectory, runsOf } from '../../runtime/runDirectory'
 export interface SalvageOptions {
   readonly bus: string
   readonly run: string
-  /** Address of the new run, lmdb:DIR. Default: the directory `salvaged` in that of `bus`. */
+  /** Address of the new run, lmdb:DIR. Default: the directory `salvaged` in the directory of `bus`. */
   readonly to?: string
 }
 

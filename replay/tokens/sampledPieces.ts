@@ -3,9 +3,9 @@
  *
  * in   a trajectory; for a captured session, the labels of the calls that are trained on
  * out  pieces: the tokens of one attempt of a turn, or of one call; sequences: contexts in which these are marked
- * Invariant: the pieces of a captured session are the sampled tokens of its training rows (`callRows`), each once. Calls
- * that a fork copied are left out: their tokens were sampled, and count, in the session that was forked. The marked
- * tokens of all sequences, one after the other, are the tokens of all pieces, in the same order.
+ * Invariant: the pieces of a captured session are the sampled tokens of its training rows (`callRows`), each once.
+ * Calls that a fork copied are left out: their tokens were sampled, and count, in the session that was forked. The
+ * marked tokens of all sequences, one after the other, are the tokens of all pieces, in the same order.
  */
 import { messagesOf } from '../../gateway/session/session'
 import { assembleSequence, type CallNode, type CallRow, callRows, callTree, pathTo, trainedLabels } from '../../kernels'
@@ -26,7 +26,7 @@ export interface SampledPiece {
 export interface SampledSequence {
   readonly trajectory: TrajectoryId
   readonly tokens: Int32Array
-  /** [tokens] 1 for the tokens of pieces. */
+  /** [tokens] 1 for tokens that belong to a piece, else 0. */
   readonly mask: Uint8Array
   /** Policy version that sampled each token with mask 1, in their order. */
   readonly versions: readonly number[]
@@ -60,7 +60,7 @@ export function sampledSequences(
   return [{ trajectory: one.id, tokens, mask, versions: marked(versions, mask), temperature }]
 }
 
-/** Counts the sampled tokens that are not among `pieces`, all pieces of the trajectory; none unless it was captured. */
+/** Counts the sampled tokens of a captured session that are in none of its `pieces`; 0 for other trajectories. */
 export function leftOutOf(one: Trajectory, pieces: readonly SampledPiece[]): LeftOut {
   if (!isCaptured(one)) return { untrained: 0, copied: 0 }
   let copied = 0

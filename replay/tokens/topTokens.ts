@@ -23,17 +23,15 @@ export interface SampledToken {
   readonly position: number
   /** True if the turn's context ends with a tool response. */
   readonly followsTool: boolean
-  /** entropy or surprisal of the token, nats */
+  /** Entropy or surprisal of the token, nats. */
   readonly value: number
 }
 
 interface TokenRow {
   readonly token: number
-  /**
-   * Number of the token's occurrences that are top tokens: among the highest values of their trajectory (`topOf`).
-   * `sampled`: number of all its occurrences.
-   */
+  /** Number of the token's occurrences that are top tokens: among the highest values of their trajectory (`topOf`). */
   readonly top: number
+  /** Number of all occurrences of the token. */
   readonly sampled: number
   /** Mean value of the occurrences that are top tokens, nats. */
   readonly meanValue: number
@@ -47,11 +45,9 @@ export interface TopTable {
   readonly trajectories: number
   readonly sampled: number
   readonly top: number
-  /**
-   * `afterTool`: number of sampled tokens among the first `afterToolTokens` of a turn after a tool response.
-   * `topAfterTool`: how many of these are top tokens of their trajectory.
-   */
+  /** Number of sampled tokens that are among the first `afterToolTokens` tokens of a turn after a tool response. */
   readonly afterTool: number
+  /** Number of the tokens counted in `afterTool` that are top tokens of their trajectory. */
   readonly topAfterTool: number
   readonly meanValue: number
   readonly meanTopValue: number
@@ -60,8 +56,8 @@ export interface TopTable {
 }
 
 /**
- * Number of tokens at the start of a turn that count as "after a tool response", if one precedes the turn: the paper
- * finds that the model reflects on the response there.
+ * Number of tokens at the start of a turn that count as "after a tool response", if a tool response precedes the turn:
+ * the paper finds that the model reflects on the response there.
  */
 export const afterToolTokens = 10
 

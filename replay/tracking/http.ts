@@ -33,7 +33,7 @@ export async function trackerRequest(
         boundary: 'process',
         retriable: true,
         message: `${server} cannot be reached: ${signal.aborted ? `no answer in ${deadlineMs / 1000} s` : failedRequest(cause)}`,
-        hint: "start it, or correct its address; the run's log keeps every point until then",
+        hint: "start the server, or correct its address; the run's log keeps everything that was not sent",
         cause,
       })
     })
@@ -43,8 +43,8 @@ export async function trackerRequest(
 const isLater = (status: number): boolean => status === 408 || status === 429 || status >= 500
 
 /**
- * A server's answer that it did not do what was asked: tracker.unreachable if the same request may succeed later, else
- * tracker.refused. `named`: the error's name in that server's protocol, such as RESOURCE_DOES_NOT_EXIST.
+ * Error for a request that a server answered, but without success: tracker.unreachable if the same request may succeed
+ * later, else tracker.refused. `named`: the error's name in the server's protocol, such as RESOURCE_DOES_NOT_EXIST.
  */
 export class TrackerRefusal extends TroupeError {
   constructor(

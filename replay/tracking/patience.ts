@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { TroupeError } from '../../runtime/errors'
 
 export interface PatienceOptions {
-  /** Milliseconds between two looks at the log, and to the second try after a failure. Default 1000. */
+  /** Milliseconds between two reads of the log, and from a failure to the second try. Default 1000. */
   readonly everyMs?: number
   /** When aborted, tracking reads once more to the log's end, tries the tracker once more, and ends. */
   readonly signal?: AbortSignal
@@ -44,7 +44,7 @@ export class Patience {
     this.#patienceMs = patienceMs
   }
 
-  /** Waits; a signal that is aborted ends the wait. */
+  /** Waits `ms` milliseconds, or until the signal is aborted. */
   async pause(ms: number): Promise<void> {
     const { signal } = this.options
     await sleep(ms, undefined, signal === undefined ? {} : { signal }).catch(() => {})

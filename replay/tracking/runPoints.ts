@@ -1,5 +1,5 @@
 /**
- * Points of a run for experiment trackers: figures by step, as the run's progress has them.
+ * Computes the points of a run for experiment trackers: its metrics by step, as `progress` folds them.
  *
  * in   a recorded run, live or over
  * out  its `run.started`, then a point for each completed step and evaluation, texts for alarms, and `run.finished`
@@ -15,7 +15,7 @@ import { configOf } from '../log/recordedConfig'
 import type { RecordedRun } from '../log/recordedRun'
 import { Patience, type PatienceOptions, troubleOf } from './patience'
 
-/** Values at a step. `key` is the same at every read of the log: a tracker stores the point of a key once. */
+/** Values at a step. A point has the same `key` at every read of the log, so a tracker can store each point once. */
 export interface Point {
   readonly key: string
   readonly step: number
@@ -41,9 +41,9 @@ export interface TrackOptions extends PatienceOptions {
   readonly follow: boolean
 }
 
-/** Number of points that wait for the tracker at which the log is not read further, except for the last time. */
+/** While at least this many points wait for the tracker, the log is not read further, except in the last try. */
 const mostWaiting = 2000
-/** Facts of `trajectories` that figures need. */
+/** Types of facts of `trajectories` that the points are computed from. */
 const counted: ReadonlySet<string> = new Set([
   ...[
     'partition.claimed',
@@ -57,7 +57,7 @@ const counted: ReadonlySet<string> = new Set([
 ])
 
 /**
- * Gives the tracker every point of the run. Resolves with `run.finished`; undefined if the run has none.
+ * Sends every point of the run to the tracker. Resolves with `run.finished`; undefined if the run has none.
  * @throws the tracker's error: at once if it is not retriable, else after `patienceMs` or when the signal is aborted
  */
 export async function trackRun(
@@ -112,7 +112,7 @@ export async function trackRun(
 
   let waiting: readonly Point[] = []
   let hasBegun = false
-  /** Gives the tracker the waiting points. */
+  /** Sends the waiting points to the tracker. */
   async function give(): Promise<void> {
     if (!hasBegun) await tracker.begin(started)
     hasBegun = true
@@ -153,7 +153,7 @@ function pointOf(fact: Fact, report: StepReport | EvaluationCompleted | undefine
   return { key: `eval/${name}/${step}`, step, at, values }
 }
 
-/** Keeps finite numbers, with a prefix to their names. */
+/** Returns the finite numbers among the values, with a prefix before their names. */
 const prefixed = (prefix: string, values: Readonly<Record<string, unknown>>): Record<string, number> =>
   Object.fromEntries(
     Object.entries(values).flatMap(([name, value]) =>

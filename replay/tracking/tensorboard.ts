@@ -52,7 +52,7 @@ export async function tensorboardTracker(directory: string, run: string): Promis
   }
 }
 
-/** TensorBoard reads texts as Markdown. */
+/** Formats a value as a code block of JSON, because TensorBoard renders texts as Markdown. */
 const fenced = (value: unknown): string => `\`\`\`json\n${JSON.stringify(value, undefined, 2)}\n\`\`\``
 
 /**

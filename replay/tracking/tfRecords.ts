@@ -56,7 +56,7 @@ export function framesOf(file: Buffer): { readonly frames: readonly Buffer[]; re
   return { frames, end }
 }
 
-/** First event of every file. */
+/** Encodes the first event of every file, which names the version of the event format. */
 export const versionEvent = (at: number): Buffer =>
   Buffer.concat([field(1, 1, double(at / 1000)), text(3, 'brain.Event:2')])
 

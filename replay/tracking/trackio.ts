@@ -2,8 +2,8 @@
  * Trackio as a tracker, over the HTTP API of its server (`trackio show`, or a Space of Hugging Face).
  *
  * in   points of a run        out  metrics by step, the recipe as the run's configuration, alarms as alerts
- * Invariant: every row and alert has an id made of the run and the point's key, and Trackio ignores one whose id it
- * has. So any call may be made again.
+ * Invariant: every row and alert has an id made of the run and the point's key, and Trackio ignores a row or an alert
+ * whose id it already has. So any call may be made again.
  */
 
 import { type Answer, TrackerRefusal, trackerRequest } from './http'

@@ -1,6 +1,6 @@
 /**
- * Lists the texts of the messages that a call of a captured session added to its conversation: what they think and say,
- * and their uses of tools as JSON.
+ * Lists the texts of the messages that a call of a captured session added to its conversation: thinking, content, and
+ * tool uses as JSON.
  */
 import type { CallStarted } from '../../messages/facts'
 

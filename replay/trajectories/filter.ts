@@ -10,7 +10,7 @@ import type { RecordedRun } from '../log/recordedRun'
 import { replayError } from '../replayError'
 import { type TrajectorySummary, trajectorySummaries, withText } from './summaries'
 
-/** Conditions on a trajectory. It must meet all that are set. */
+/** Conditions on a trajectory. A trajectory matches if it meets all conditions that are set. */
 export interface TrajectoryFilter {
   readonly status?: TrajectorySummary['status']
   readonly purpose?: 'train' | 'eval' | 'fork' | 'chat'
@@ -35,8 +35,9 @@ export interface TrajectoryFilter {
    * sends to the gateway are not searched.
    */
   readonly text?: string
-  /** Earliest and latest time of `rollout.requested`, ms since 1970. */
+  /** Earliest accepted time of `rollout.requested`, ms since 1970. */
   readonly since?: number
+  /** Latest accepted time of `rollout.requested`, ms since 1970. */
   readonly until?: number
 }
 
@@ -64,7 +65,7 @@ function acceptedBy(filter: TrajectoryFilter): (one: TrajectorySummary) => boole
   for (const name of ['status', 'purpose', 'selection'] as const) {
     const value: string | undefined = filter[name]
     if (value !== undefined && !(known[name] as readonly string[]).includes(value)) {
-      throw badFilter(`--${name} '${value}'`, known[name].join(', '))
+      throw badFilter(`--${name} '${value}'`, `one of ${known[name].join(', ')}`)
     }
   }
   return one =>

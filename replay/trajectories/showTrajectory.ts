@@ -21,7 +21,7 @@ import { readTrajectories } from './trajectory'
 export interface ShownEntry extends Entry {
   /**
    * true: the coordinator's fold accepts the record, so it is part of the trajectory's state; for types that are not in
-   * `kept`: its author still owned the partition.
+   * `kept`: no later owner or curriculum had replaced the record's writer.
    */
   readonly counts: boolean
 }

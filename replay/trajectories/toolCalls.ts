@@ -18,7 +18,7 @@ export interface ToolCallRecord {
   readonly tool: string
   /** Arguments of the call; empty when the call was never sent to an executor, or a captured session lacks them. */
   readonly arguments: Readonly<Record<string, unknown>>
-  /** Status of the call: ok, error, timeout, malformed or unknown-tool; `unknown` if an agent does not tell. */
+  /** Status of the call: ok, error, timeout, malformed or unknown-tool; `unknown` if the agent does not say it. */
   readonly status: string
   /** The result as the model was shown it. */
   readonly text: string

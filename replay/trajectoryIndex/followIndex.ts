@@ -59,7 +59,7 @@ const pick = ({ next, claims, epoch, curriculum }: ReturnType<IndexRows['partiti
   ...{ next, claims, epoch, curriculum },
 })
 
-/** Reads rows in memory as an index. The view shares the rows: the next refresh changes what it shows. */
+/** Wraps rows in memory as an index. The view shares the rows: the next refresh changes what the view shows. */
 function viewOfRows(rows: IndexRows, head: IndexView['head']): IndexView {
   const list = [...rows.rows.values()]
   let numbers: ReadonlyMap<string, number> | undefined

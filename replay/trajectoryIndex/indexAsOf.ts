@@ -4,7 +4,7 @@
  * in   today's index, the end offsets of `--at`        out  the index at that time
  * Groups whose records all come before the end keep today's rows. The rows of the other groups are rebuilt from their
  * records before the end; trajectories without such a record are left out.
- * Invariant: the derived rows equal those of a log that ends there.
+ * Invariant: the derived rows equal those of a log that ends at the position `--at`.
  */
 import type { Place } from '../log/place'
 import type { RecordedRun } from '../log/recordedRun'

@@ -18,10 +18,11 @@ export interface IndexedPartition {
   readonly epoch: number
   readonly curriculum: number
   /**
-   * Fingerprints of the partition's first and last record when the index was built; null when that record was
-   * unreadable or missing, and in an index that is only held in memory.
+   * Fingerprint of the partition's first record when the index was built; null when the record was unreadable or
+   * missing, and in an index that is only held in memory.
    */
   readonly first: string | null
+  /** Fingerprint of the partition's last record when the index was built; null as for `first`. */
   readonly last: string | null
 }
 
@@ -165,7 +166,7 @@ export function readIndex(given: Buffer): IndexView | undefined {
     return made
   }
 
-  /** Most rows have one of few version lists, so equal lists are shared. */
+  /** Lists of policy versions by their packed bytes. Many rows have equal lists, so that equal lists are shared. */
   const versionLists = new Map<string, number[]>()
   const versionsOf = (i: number): number[] => {
     const packed = versions(i)

@@ -1,9 +1,9 @@
 /**
- * Rows of a run's index: for every trajectory what `replay ls` shows of it, and the positions of its records.
+ * Rows of a run's index: for every trajectory the values that `replay ls` shows, and the positions of its records.
  *
  * in   the records of `trajectories`, in each partition's order
  * out  a row for each trajectory, in the order in which the first record of each was read
- * Invariant: rows follow from the records before each partition's `next` alone, so stored rows that are extended equal
+ * Invariant: rows depend only on the records before each partition's `next`, so stored rows that are extended equal
  * rows that are rebuilt. A decision of a former owner changes no row, but its position is listed all the same.
  */
 import { curriculumAfter, isReplaced, noCurriculum } from '../../actors/ownership/fencing'
@@ -99,7 +99,7 @@ export class IndexRows {
     return this.partitions[number]!
   }
 
-  /** Lists a record's position by its headers alone. Returns true when the record must be decoded as well. */
+  /** Adds a record's position to the rows, from its headers only. Returns true when the record must be decoded too. */
   place({ headers, partition, offset }: BusRecord): boolean {
     const { type, trajectory } = headers
     if (type === 'partition.claimed' || type === 'scheduler.claimed') {
@@ -223,7 +223,7 @@ export class IndexRows {
 
 export const newGroup = (id: GroupId): GroupRow => ({ id, places: [], members: [], decided: false })
 
-/** Written without spreads: up to a hundred thousand rows are made at once, and spreads would dominate the time. */
+/** Creates an empty row, without spreads: they would dominate the time when a hundred thousand rows are created. */
 export function newRow(id: TrajectoryId, group: GroupRow, places: Places = []): Row {
   return {
     id,

@@ -1,6 +1,6 @@
 /**
- * The index of a run's trajectories. That of a run with 10,000 records or more is cached between commands, so that `ls`
- * of a large run and `show` of one trajectory need not scan the log.
+ * The index of a run's trajectories. The index of a run with 10,000 records or more is cached between commands, so that
+ * `ls` of a large run and `show` of one trajectory need not scan the log.
  *
  * in   a recorded run        out  its rows; in the user's cache, the file that the next command starts from
  * The file is a projection. It is kept in the cache and not with the run, because replay writes nothing to a run's
@@ -8,7 +8,7 @@
  * trusted blindly: the first and last record of each partition must be unchanged, unreadable records must still be
  * unreadable, and newer records are added. A file that does not fit is dropped and rebuilt.
  * Invariant: for a log that was only appended to, a cached index that was extended has the same rows as one built from
- * the whole log, if in another order.
+ * the whole log, perhaps in another order.
  */
 import { createHash } from 'node:crypto'
 import {
@@ -98,7 +98,7 @@ async function openIndex(recorded: RecordedRun): Promise<IndexView> {
   return readIndex(bytes)!
 }
 
-/** Adds the records that come after the rows to them; returns all unreadable records of the topic `trajectories`. */
+/** Adds the log's records that `rows` lacks to `rows`; returns all unreadable records of the topic `trajectories`. */
 export async function foldNewRecords(recorded: RecordedRun, rows: IndexRows): Promise<readonly Fault[]> {
   const from = Array.from({ length: recorded.partitionsOf('trajectories') }, (_, p) => rows.partition(p).next)
   const ends = await recorded.scan(

@@ -88,7 +88,11 @@ export function filesOnDisk(files: RunDirectory) {
           counts.checkpoints++
           await take(one, 'checkpoint')
         } else if (one === newest && existsSync(join(files.root, 'checkpoints'))) {
-          problems.push({ place: one.place, kind: 'checkpoint-missing', message: `${one.directory} is missing` })
+          problems.push({
+            place: one.place,
+            kind: 'checkpoint-missing',
+            message: `the newest checkpoint of a whole step is missing: ${one.directory}`,
+          })
         } else counts.removed++
       }
       const last = [...weights.values()].at(-1)
@@ -97,7 +101,11 @@ export function filesOnDisk(files: RunDirectory) {
           counts.weights++
           await take(one, 'weights')
         } else if (one === last && existsSync(join(files.root, 'weights'))) {
-          problems.push({ place: one.place, kind: 'weights-missing', message: `${one.directory} is missing` })
+          problems.push({
+            place: one.place,
+            kind: 'weights-missing',
+            message: `the newest published weights are missing: ${one.directory}`,
+          })
         } else counts.removed++
       }
       const blobs = await checkBlobs(files.blobs)

@@ -21,7 +21,7 @@ import { placeText } from '../log/place'
 import { learnerChecks } from './learnerChecks'
 import type { Problem, Verification } from './verification'
 
-/** The options affect decisions only; `evolve` does not read them. */
+/** Coordinator and grouper, of which only `evolve` is called. It does not read the options: they affect decisions. */
 const folding = {
   coordinator: coordinator({ turnTimeoutMs: 0 }),
   grouper: grouper({ runSeed: 0, selection: { variant: 'paper', keep: 1 } }),
@@ -73,11 +73,11 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
     const route = routeOf(message, run)
     if (route.topic !== entry.topic)
       problem(entry, 'wrong-topic', `${message.type} belongs to the topic '${route.topic}'`)
-    if (route.key !== key) problem(entry, 'wrong-key', `its key is '${key}', but its message implies '${route.key}'`)
+    if (route.key !== key) problem(entry, 'wrong-key', `the key is '${key}', but the message implies '${route.key}'`)
     if (headers.run !== run)
-      problem(entry, 'wrong-run', `its header names the run '${headers.run ?? ''}'; expected '${run}'`)
+      problem(entry, 'wrong-run', `the header names the run '${headers.run ?? ''}'; expected '${run}'`)
     if (headers.type !== message.type)
-      problem(entry, 'wrong-header', `its header names the type '${headers.type}'; expected '${message.type}'`)
+      problem(entry, 'wrong-header', `the header names the type '${headers.type}'; expected '${message.type}'`)
     for (const name of ['trajectory', 'turn', 'call', 'attempt'] as const) {
       const said = (message as unknown as Record<string, unknown>)[name]
       if (said === undefined || said === null || String(said) === headers[name]) continue

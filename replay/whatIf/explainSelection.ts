@@ -4,7 +4,7 @@
  * in   a recorded group
  * out  the recorded decision, and what `paper`, `release`, `none` and `dynamic` select from the same rollouts
  *
- * `dynamic` is dynamic sampling alone (DAPO, arXiv 2503.14476 §3.2): it keeps all members of a group, and rejects a
+ * `dynamic` is only dynamic sampling (DAPO, arXiv 2503.14476 §3.2): it keeps all members of a group, and rejects a
  * group with fewer than two rewards or with equal ones.
  */
 import type { RecipeConfig } from '../../config'

@@ -8,8 +8,8 @@
  * The code by which a run decides each next turn (`evolveRollout`) is applied to the recorded facts with other limits.
  * A smaller limit cuts what was sampled: the same seed samples the same tokens up to the cut. If the model would have
  * been shown something else, or would have continued, the record has no answer, and the outcome is `generate`.
- * Invariant: nothing is guessed: `same` and `cut` follow from recorded tokens, texts and tool results alone. Only the
- * text of a cut turn may be too long: `textKnown` says so.
+ * Invariant: nothing is guessed: `same` and `cut` follow only from recorded tokens, texts and tool results. The one
+ * exception is the text of a cut turn, which may be too long; `textKnown` is then false.
  */
 import { answerTags, evolveRollout, newRollout, type Rollout, tokensLeft } from '../../actors/rollouts/rollout'
 import { deadlineOf } from '../../environments/tools/schemas'

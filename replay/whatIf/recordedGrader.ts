@@ -11,7 +11,7 @@ import { replayError } from '../replayError'
 
 /**
  * Deadline of one grade by a caller's grader, in ms. Recipe rewards, which have a deadline of their own, get this time
- * on top, for the start of the sandbox and the wait for earlier grades.
+ * in addition, for the start of the sandbox and the wait for earlier grades.
  */
 export const graderDeadlineMs = 60_000
 /** Number of responses that are graded concurrently. */

@@ -106,7 +106,7 @@ function byArithmetic(rewarded: readonly Trajectory[]): readonly Rescored[] {
   })
   if (results.length > 0) return results
   throw cannotRescore(
-    'arithmetic can judge none of them: it handles numbers that the reward `math` judged',
+    'arithmetic can judge none of the selected responses: it handles only numbers that the reward `math` judged',
     'leave out --second, or select other trajectories',
   )
 }
@@ -147,7 +147,7 @@ async function graded(grader: Grader, ask: Parameters<Grader>[0], timeoutMs: num
     return await rejectOnAbort((async () => grader(ask, late.signal))(), late.signal)
   } catch (thrown) {
     const why = late.signal.aborted ? `the grader did not answer within ${timeoutMs} ms` : asError(thrown).message
-    throw cannotRescore(`${id} could not be graded: ${why}`, 'mend the grader, or raise --timeout-ms')
+    throw cannotRescore(`${id} could not be graded: ${why}`, 'correct the grader, or raise --timeout-ms')
   } finally {
     clearTimeout(timer)
   }

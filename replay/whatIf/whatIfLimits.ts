@@ -26,8 +26,9 @@ export interface LimitedLine {
   readonly trajectory: string
   readonly group: string
   readonly kind: LimitOutcome['kind']
-  /** For `generate`: why the record has no answer, and the first turn that would be generated anew; else null. */
+  /** Reason why the record has no answer, if `kind` is `generate`; else null. */
   readonly why: string | null
+  /** First turn that would be generated anew, if `kind` is `generate`; else null. */
   readonly fromTurn: number | null
   readonly outcome: readonly [recorded: string, now: string | null]
   readonly turns: readonly [recorded: number, now: number | null]

@@ -60,7 +60,7 @@ export function answerers(evidence: Evidence, { now, standings }: Circumstances)
 
   function actorState(end: string): { readonly state: AnswererState; readonly says: string } {
     const found = actorAt(end)
-    if (found === undefined) return { state: 'unknown', says: 'the log names no process of it' }
+    if (found === undefined) return { state: 'unknown', says: 'the log names no process for it' }
     const { actor, standing } = found
     const where = `process ${actor.pid} on ${actor.host}`
     if (standing === 'gone') return { state: 'gone', says: `its ${where} is gone, killed or crashed` }

@@ -87,17 +87,20 @@ export interface Evidence {
   readonly groups: ReadonlyMap<GroupId, GroupEvidence>
   readonly engines: ReadonlyMap<EngineId, EngineEvidence>
   readonly executors: ReadonlyMap<ExecutorId, Known<OfferSlots>>
-  /** By `group/member#turn#attempt`: the scheduler's assignment of an attempt, and the request for it. */
+  /** Scheduler's assignment (`turn.assign`) of each attempt at a turn, by `group/member#turn#attempt`. */
   readonly assigned: ReadonlyMap<string, Known<EngineId>>
+  /** Command `turn.generate` of each attempt at a turn, by the same key as `assigned`. */
   readonly generated: ReadonlyMap<string, LastEvent>
-  /** By `group/member#turn#call#attempt`: the dispatcher's assignment of a call, and the request for it. */
+  /** Dispatcher's assignment (`tools.assign`) of each attempt at a tool call, by `group/member#turn#call#attempt`. */
   readonly dispatched: ReadonlyMap<string, Known<ExecutorId>>
+  /** Command `tool.execute` of each attempt at a tool call, by the same key as `dispatched`. */
   readonly executed: ReadonlyMap<string, LastEvent>
   readonly verifications: ReadonlyMap<TrajectoryId, LastEvent>
   /** Latest sign of life of the scheduler: its claim, its `ledger.status`, or an assignment. */
   readonly scheduler: LastEvent | null
-  /** Latest record of the dispatcher and of the verifier. */
+  /** Latest assignment of tool calls by the dispatcher (`tools.assign`). */
   readonly dispatcher: LastEvent | null
+  /** Latest `reward.assigned` or `reward.failed`. */
   readonly verifier: LastEvent | null
   /** Latest claim of each partition, with the owner's name. */
   readonly owners: ReadonlyMap<number, Known<string>>

@@ -125,5 +125,5 @@ function summed(waits: readonly Wait[]): readonly SummedWait[] {
 
 function known<T>(found: T | undefined, id: string): T {
   if (found !== undefined) return found
-  throw replayError('no_match', `the run has no '${id}'`, '`troupe replay ls` lists the ids')
+  throw replayError('no_match', `the run has no group or trajectory '${id}'`, '`troupe replay ls` lists the ids')
 }

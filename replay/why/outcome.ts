@@ -2,8 +2,9 @@
  * Outcomes of runs, rollouts, groups and turns. An outcome has one kind:
  *
  * waiting: no answer yet. scored: the rollout has a reward, or the group was selected or, in an evaluation, closed.
- * answered: it ended without one (a chat, a turn, a run). failed: the part `by` broke. timed-out: `by` gave no answer
- * in time. refused: `by` did not accept it. lost: the run or its process ended before the answer.
+ * answered: a chat, a turn or a run ended, which has no reward. failed: the part `by` broke. timed-out: `by` gave no
+ * answer in time. refused: `by` did not accept the request or group. lost: the run or its process ended before the
+ * answer.
  * Invariant: only `scored` has a reward. Nothing that broke ever counts as a reward of 0.
  */
 import type { Evidence, GroupEvidence, RolloutEvidence } from './evidence'
@@ -17,7 +18,7 @@ export type Outcome =
 
 /**
  * running: a process of the run lives. finished: the log has `run.finished`. stopped: every process of the run ended
- * its actors itself, without `run.finished`. crashed: at least one process is gone without that, and none lives.
+ * its actors itself, without `run.finished`. crashed: a process is gone that did not end its actors, and none lives.
  * unknown: the log names no process, or one on another host, and none is seen alive.
  */
 export type RunStanding = 'running' | 'finished' | 'stopped' | 'crashed' | 'unknown'

@@ -17,7 +17,7 @@ export type ActorErrorCode =
   | 'actor.stopped'
   | 'actor.tell_timeout'
 
-/** Error codes after which the same call may succeed later, with nothing changed. */
+/** Codes of errors after which the same call, unchanged, may succeed later. */
 const retriable: ReadonlySet<ActorErrorCode> = new Set<ActorErrorCode>([
   'actor.ask_timeout',
   'actor.overloaded',

@@ -205,13 +205,12 @@ export class Cell<M> implements ActorRef<M> {
         this.#inbox.mailbox.done()
         continue
       }
-      // Only the first handled message of a bundle is timed: under load a sample of the messages, otherwise all of
-      // them, since bundles then hold one message each.
+      // Only the first handled message of a bundle is timed. Under load this is a sample; without load every message is
+      // timed, since each bundle then holds one message.
       const begun = this.#meter && handled === 0 ? this.#host.elapsed() : 0
       try {
         const pending = this.#handler!(envelope.message)
-        // A handler that returns no promise is not awaited: otherwise senders waiting for room would be admitted one by
-        // one.
+        // Only a promise is awaited. Awaiting every call would admit the senders that wait for room one by one.
         if (pending !== undefined) await pending
       } catch (thrown) {
         this.#meter?.handled(handled)
@@ -259,7 +258,7 @@ export class Cell<M> implements ActorRef<M> {
     return error
   }
 
-  /** Decides about a restart after a crash; this is nact's `onCrash`. */
+  /** Decides about a restart after a crash; nact's `onCrash` hook calls this method. */
   async #crashed(thrown: unknown): Promise<void> {
     if (this.#over) return
     try {
@@ -345,12 +344,12 @@ export class Cell<M> implements ActorRef<M> {
 
   async #hook(name: 'beforeStop' | 'stop', run: () => void | Promise<void>): Promise<void> {
     const ms = this.#stopWithinMs
-    const late = () => actorError('actor.stop_timeout', this.path, `its ${name} hook took longer than ${ms} ms`)
+    const late = () => actorError('actor.stop_timeout', this.path, `did not finish its ${name} hook within ${ms} ms`)
     try {
       const pending = run()
       if (pending !== undefined) await within(pending, ms, late)
     } catch (error) {
-      this.#host.log.error({ actor: this.path, err: asError(error) }, 'the stop hook of an actor failed')
+      this.#host.log.error({ actor: this.path, err: asError(error) }, 'the beforeStop or stop hook of an actor failed')
     }
   }
 

@@ -1,7 +1,7 @@
 /**
  * Failure streaks: counts consecutive failures of one kind and makes the third final, however far apart they are. The
- * restart policy (restartPolicy.ts) escalates only failures in quick succession: one that repeats every hour would be
- * retried for ever.
+ * restart policy (restartPolicy.ts) escalates only failures in quick succession: with it alone, work that fails every
+ * hour would be retried for ever.
  *
  * in   the work of each attempt, with its kind        out  its result, its error, or `…failed_repeatedly`
  * Invariant: time plays no part. A kind's count returns to 0 when one of its attempts succeeds, when an error counts as

@@ -17,7 +17,7 @@ export class Family {
   /** Adds the child that `make` creates; removes it when it ends. */
   add<M>(name: string, make: () => ActorRef<M>): ActorRef<M> {
     if (!nameable.test(name)) {
-      const hint = 'begin with a letter or a digit; after it also dots, dashes and underscores are allowed'
+      const hint = 'begin the name with a letter or a digit; the rest may also hold dots, dashes and underscores'
       throw actorError('actor.bad_name', this.path, `cannot have a child named '${name}'`, { hint })
     }
     if (this.#members.has(name)) {

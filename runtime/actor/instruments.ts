@@ -20,8 +20,8 @@ export interface ActorMeter {
 
 export interface Instruments {
   /**
-   * Returns the meter of the actor at `path`. `depth` returns the number of messages in its mailbox, when metrics are
-   * scraped.
+   * Returns the meter of the actor at `path`. `depth` is called whenever metrics are scraped, and returns the number of
+   * messages in the actor's mailbox.
    */
   of(path: string, depth: () => number): ActorMeter
 }

@@ -6,8 +6,8 @@
  * out  the bundles in the order of dispatch, one at a time; errors of a receiver
  * Invariant: no nact actor has more than 64 children, because nact copies the list of children for every bundle;
  * further children hang below internal branch actors. `onCrash` always answers `stop`, after Troupe's own supervision
- * has acted. This is the only file that imports nact. docs/architecture.md lists nact's faults and what protects users
- * from them.
+ * has acted. Apart from bench/actors.ts, only this file imports nact. docs/architecture.md lists nact's faults and what
+ * protects users from them.
  */
 import type { ActorSystemRef, Ref } from 'nact'
 

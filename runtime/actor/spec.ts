@@ -52,8 +52,8 @@ export interface ActorSpec<M> {
   readonly stopWithinMs?: number
   readonly restart?: Partial<RestartPolicy>
   /**
-   * Returns true for an error that no restart can help: the actor then escalates at once. Gets the error that `start`
-   * or the handler threw, or that `context.fail` was given, without the actor error around it; for a child that
+   * Returns true for an error that a restart cannot repair: the actor then escalates at once. Gets the error that
+   * `start` or the handler threw, or that `context.fail` was given, without the actor error around it; for a child that
    * escalated, the cause of the child's error.
    */
   isFatal?(error: unknown): boolean
@@ -142,8 +142,8 @@ export interface ActorRef<M> {
    */
   ask<R>(make: (reply: Reply<R>) => M, options: AskOptions): Promise<R>
   /**
-   * Waits for the running handler (with `drain`, for the queued messages too), then ends the actor. Rejects
-   * `actor.stop_timeout` after the deadline; the actor has ended then too.
+   * Waits for the running handler (with `drain`, for the queued messages too), then ends the actor. Rejects with
+   * `actor.stop_timeout` if the deadline passes first; the actor has ended in this case too.
    */
   stop(options?: StopOptions): Promise<void>
 }
@@ -154,7 +154,8 @@ export interface DeadLetter {
   readonly message: unknown
   /**
    * Reason. crashed: the actor crashed on the message `attemptsPerMessage` times, or once while it was stopping without
-   * drain. stopped: the actor ended before it handled the message, or had ended before the message was sent.
+   * drain. stopped: the actor ended before it handled the message, or the message was sent after the actor had begun to
+   * stop.
    */
   readonly reason: 'crashed' | 'stopped'
   readonly error: TroupeError

@@ -36,8 +36,8 @@ export interface ActorSystemOptions {
   readonly log: Host['log']
   readonly metrics?: MetricsRegistry
   /**
-   * Receives every dead letter; a message refused for lack of room is none. Must not throw; an error that it throws is
-   * logged.
+   * Receives every dead letter. A message refused for lack of room is not a dead letter. Must not throw; an error that
+   * it throws is logged.
    */
   readonly onDeadLetter: (letter: DeadLetter) => void
   /**
@@ -55,8 +55,8 @@ export interface ActorSystem {
    */
   spawn<M>(spec: ActorSpec<M>): ActorRef<M>
   /**
-   * Ends all top-level actors, the youngest first, each with these options; an actor ends its children. Afterwards
-   * rejects with the error of the first top-level actor that was cut off at its deadline.
+   * Ends all top-level actors, the youngest first, each with these options; an actor ends its children. If an actor was
+   * cut off at its deadline, the call then rejects with the error of the first such top-level actor.
    */
   stop(options?: StopOptions): Promise<void>
 }

@@ -2,9 +2,9 @@
  * Assigns partitions to the members of a consumer group, as a pure function.
  *
  * in   members with their topics, partition counts, current owners      out  an owner for each partition
- * Invariants: every partition of a subscribed topic goes to exactly one subscriber of that topic. The subscribers'
- * numbers of partitions of a topic differ by at most one. A partition moves only when balance requires it, since each
- * move makes its new owner rebuild its state from the log.
+ * Invariants: every partition of a subscribed topic goes to exactly one subscriber of that topic. Within a topic, the
+ * partition counts of its subscribers differ by at most one. A partition moves only when its owner no longer subscribes
+ * or when balance requires it, since each move makes the new owner rebuild its state from the log.
  */
 export interface GroupMember {
   readonly id: number

@@ -3,7 +3,7 @@
  * does not know yet that it lost its leadership, or a log that was truncated or created anew.
  *
  * in   the partition's bounds, polled every 250 ms      out  resolves once it reaches the offset; rejects after 5 s
- * Invariant: such a reported end is never taken for the end of the partition.
+ * Invariant: an end that is reported below the known offset is never taken for the end of the partition.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../effects'
@@ -17,10 +17,7 @@ export interface Bounds {
 const timeoutMs = 5000
 const pollMs = 250
 
-/**
- * Resolves when the partition has every offset below `to`; rejects with `tooShort` if it still ends below that after 5
- * s.
- */
+/** Resolves when the partition's end has reached offset `to`; rejects with `tooShort` if it has not after 5 s. */
 export async function awaitOffset(
   to: number,
   bounds: () => Promise<Bounds>,

@@ -55,8 +55,8 @@ export function memoryBlobs(): BlobStore {
 
 /**
  * Opens a blob store in files `<first two digits of the digest>/<the other digits>`: each file is written under another
- * name, synced and renamed, so that a file of that form is complete. In mode 'read' the directory need not exist; the
- * store is empty then.
+ * name, synced and renamed, so that every file with such a name is complete. In mode 'read' the directory need not
+ * exist; the store is empty then.
  */
 export async function openFileBlobs(directory: string, mode: 'write' | 'read' = 'write'): Promise<BlobStore> {
   if (mode === 'write') {

@@ -3,11 +3,11 @@
  *
  * in   records to append          out  the same records, in order within a partition, as often as they are read
  * Invariant: a record whose append resolved survives a crash (except on the memory driver), at the offset that was
- * returned. The offset of a record never changes, and later records have larger ones. Delivery to a consumer is at
- * least once.
+ * returned. The offset of a record never changes, and later records of its partition have larger offsets. Delivery to a
+ * consumer is at least once.
  */
 
-/** Name, partition count and retention of a topic: of one to create, or as the bus reports them. */
+/** Name, partition count and retention of a topic: as a caller wants them, or as the bus reports them. */
 export interface TopicConfig {
   readonly topic: string
   readonly partitions: number
@@ -78,7 +78,8 @@ export interface SubscribeOptions {
 }
 
 /**
- * Handles records of one partition, in order. The next batch of that partition follows once it resolves (backpressure).
+ * Handles records of one partition, in order. The next batch of that partition follows once the returned promise has
+ * resolved (backpressure).
  */
 export type BatchHandler = (records: readonly BusRecord[]) => Promise<void>
 

@@ -4,8 +4,8 @@
 import { TroupeError } from '../errors'
 
 /**
- * Upper bound on a record's key, headers and value together, in bytes. Kafka's default is 1 MiB; this leaves room for
- * framing.
+ * Upper bound on a record's key, headers and value together, in bytes. Kafka's default limit is 1 MiB; this bound
+ * leaves room for framing.
  */
 export const maxRecordBytes = 900 * 1024
 
@@ -32,7 +32,7 @@ export const busErrors = {
     new TroupeError('bus.topic_mismatch', {
       boundary: 'bus',
       retriable: false,
-      message: `topic ${topic} has ${has} partitions (or is to get them by the same call), expected ${asked}`,
+      message: `topic ${topic} has ${has} partitions (or gets them in the same createTopics call), expected ${asked}`,
       hint: `Troupe does not change the partition count of a topic: use ${has} partitions, or start a new run`,
     }),
 

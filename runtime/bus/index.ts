@@ -1,4 +1,4 @@
-/** Public exports of the bus. Drivers are opened by address; their parts are not exported. */
+/** Public exports of the bus. Each driver exports only the function that opens it; `openBus` opens any by address. */
 export { type BlobStore, memoryBlobs, openFileBlobs } from './blobs'
 export type * from './bus'
 export { maxRecordBytes } from './busErrors'

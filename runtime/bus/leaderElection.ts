@@ -29,7 +29,7 @@ export interface Election {
   isLeader(): boolean
   /**
    * Resolves with true once this process certainly leads, with false when it is not elected or has released the role.
-   * Waits while this process was elected but the group may have elected another since.
+   * Waits while this process counts as elected although the group may have elected another one since.
    */
   confirmLeader(): Promise<boolean>
   release(): Promise<void>

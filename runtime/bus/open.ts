@@ -2,7 +2,7 @@
  * Opens a bus by its address, as in `--bus` and TROUPE_BUS.
  *
  * in   memory: | lmdb:DIRECTORY | kafka://HOST:PORT[,…]
- * out  an open Bus; or an error: `bus.address_invalid` with the known forms, or that of the driver
+ * out  an open Bus; or an error: `bus.address_invalid` with the known forms, or an error of the driver
  */
 import type { Effects } from '../effects'
 import { TroupeError } from '../errors'

@@ -34,8 +34,8 @@ export interface PartitionedLog {
   /** Commits the group's offset; resolves once that is durable. */
   commit(group: string, position: Position): Promise<void>
   /**
-   * Sets the listener that is called with each partition that has grown. A log that another process writes polls for
-   * growth.
+   * Sets the listener that is called with each partition that has grown. If another process writes the log, the driver
+   * polls for growth.
    */
   onGrowth(listener: (topic: string, partition: number) => void): void
   close(): Promise<void>

@@ -26,7 +26,7 @@ export class SharedReads {
 
   read(topic: string, partition: number, offset: number, max: number, maxBytes: number): readonly BusRecord[] {
     const { oldest, next } = this.log.offsets(topic, partition)
-    // The last read of a delivery usually finds nothing: this answers it without a search in the log.
+    // The last read of a delivery usually finds nothing: this check answers it without a search in the log.
     if (offset === next) return []
     const key = keyOf(topic, partition)
     const known = this.latest.get(key)

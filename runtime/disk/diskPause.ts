@@ -1,7 +1,7 @@
 /**
  * Pauses writes to a full disk, and continues them when there is room.
  *
- * in   needs: a directory, bytes, what is written      out  a promise that resolves once they are free
+ * in   needs: a directory, bytes, what is written      out  a promise that resolves once the bytes are free
  * Invariants: until `close`, `attempt` repeats work that failed for lack of space, so such work must write everything
  * or nothing. While a write with `stopsClock` (the log, its blobs) waits, the clock `fx.elapsed` stands still: no
  * deadline on that clock passes during the pause. After `close` nothing waits: what finds no room fails with the error
@@ -86,9 +86,9 @@ interface Looked {
 export function diskPause(options: DiskPauseOptions): DiskPause {
   const { log, spaceOf = spaceIn, lookEveryMs = 1000 } = options
   const looked = new Map<string, Looked>()
-  /** Number of waiting writes by place and what is written: they share one pause. */
+  /** Number of waiting writes, by what they write and its directory; writes of one key share one pause. */
   const waiting = new Map<string, number>()
-  /** Running polls for room, by the same keys. They never reject. */
+  /** Running polls for room, by the same keys as `waiting`. They never reject. */
   const polls = new Map<string, Promise<void>>()
   const over = new AbortController()
   let listener: (pause: Pause) => void = () => {}
@@ -115,8 +115,8 @@ export function diskPause(options: DiskPauseOptions): DiskPause {
   }
 
   /**
-   * Free bytes at which a paused write continues: its own and twice the reserve, since with less the run could pause
-   * again at once.
+   * Free bytes at which a paused write continues: its own bytes and twice the reserve, since with less the run could
+   * pause again at once.
    */
   const neededFor = ({ bytes }: Need, space: Space) => 2 * reserveOf(space) + bytes
 

@@ -4,9 +4,9 @@
  * in   facts, in the log's order, and inputs (commands for it, ticks)
  * out  facts to append, commands to send, requests to ports
  * Invariant: the state changes only by facts, in the log's order, through `evolve`; a fold that begins in the middle of
- * a partition also calls `asked` once, for what was requested before. So the refold of any prefix of a history (its
- * state rebuilt from the log) equals the state that the live actor had there. `decide` gets the state after `evolve`
- * has folded the fact.
+ * a partition also calls `asked` once, for what was requested before. So the state that a refold rebuilds from any
+ * prefix of the log equals the state that the live actor had at that point. `decide` gets the state after `evolve` has
+ * folded the fact.
  */
 import type { Command } from '../../messages/commands'
 import type { Fact } from '../../messages/facts'
@@ -58,8 +58,8 @@ export interface Behaviour<S, I = never, R = never> {
    */
   asked?(state: S, highestOrder: number): S
   /**
-   * Returns the messages and requests that, by the state, still have no answer. Called after a refold; of a behaviour
-   * without `decide` also when its state has changed.
+   * Returns the messages and requests that, according to the state, still have no answer. Called after a refold; for a
+   * behaviour without `decide` also when its state has changed.
    */
   pending(state: S, fx: Effects): Decision & { readonly requests?: readonly R[] }
 }

@@ -124,8 +124,8 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
   }
 
   /**
-   * Folds each partition from its `begin` to its `next` without deciding, and sets `due`. Returns what is pending for a
-   * behaviour with `decide`, nothing for another one.
+   * Folds each partition from its `begin` to its `next` without deciding, and sets `due`. For a behaviour with
+   * `decide`, returns what is pending; for a behaviour without `decide`, returns nothing.
    */
   async function refold(cell: Cell<S>): Promise<readonly Decided<R>[]> {
     cell.state = behaviour.initial()
@@ -146,8 +146,8 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
 
   /**
    * Restores a live cell after a crash: folds what was folded before, then the entries delivered since. A behaviour
-   * that decides by its state alone first folds the log to its end: a part of its last decision may be in it, and the
-   * next one depends on it.
+   * that decides by its state alone first folds the log to its end: the log may hold a part of its last decision, and
+   * its next decision depends on that part.
    */
   async function revive(cell: Cell<S>): Promise<readonly Decided<R>[]> {
     const decisions = [...(await refold(cell))]

@@ -48,8 +48,8 @@ export interface HostOptions<S, I extends Message, R> {
   /** Consumer group; hosts of a group share the partitions. Default: the host's name. */
   readonly group?: string
   /**
-   * True if several hosts share the group's partitions, and each needs only its own for its state. Default: this host
-   * is alone in its group, and reads all partitions without a gap.
+   * True if several hosts share the group's partitions, and each needs only its own partitions for its state. Default:
+   * this host is the only one in its group, and reads all partitions without a gap.
    */
   readonly shared?: boolean
   /**
@@ -80,7 +80,7 @@ export interface HostOptions<S, I extends Message, R> {
   readonly restart?: Partial<RestartPolicy>
   /**
    * Called before messages of decisions and answers are appended. Resolves with true once this process certainly leads
-   * its role, with false when another process has taken over; then the messages are dropped. Default: true.
+   * its role, with false when another process has taken over; then the messages are dropped. Default: always true.
    */
   readonly mayAct?: () => Promise<boolean>
   /**
@@ -92,7 +92,7 @@ export interface HostOptions<S, I extends Message, R> {
 
 export interface Host {
   /**
-   * Resolves when every partition is folded to its live point and pending requests are asked again; rejects if the host
+   * Resolves when every partition is folded to its live point and pending requests are made again; rejects if the host
    * fails for good or closes before that.
    */
   readonly live: Promise<void>
@@ -148,7 +148,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
   const ports = hostRequests<R, Answer>({
     perform: options.perform,
     keyOf: options.keyOf ?? (asked => JSON.stringify(asked)),
-    // Two appends: one that fails over several partitions may be in the log in part, and `after` must not be alone.
+    // Two appends, since an append to several partitions may fail halfway: `after` must not be in the log alone.
     async answered({ facts, commands, after = [] }) {
       await appendOwn([...facts, ...commands])
       await appendOwn(after)

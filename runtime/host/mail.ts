@@ -1,7 +1,7 @@
 /**
  * Delivers a host's mail into its actor's mailbox.
  *
- * in   the actor, mail, ticks        out  mail that has a place
+ * in   the actor, mail, ticks        out  mail in the actor's mailbox, or the error of a mail that found no place
  * Invariants: mail waits at most `tellDeadlineMs` for a place; then `post` rejects with actor.tell_timeout. The clock of
  * this wait stands still while the log cannot be written, since the actor cannot continue then. At most one tick waits:
  * a second one would add nothing, and would take a place from other mail.
@@ -11,7 +11,7 @@ import type { Effects } from '../effects'
 import { TroupeError } from '../errors'
 
 const tellDeadlineMs = 60_000
-/** Milliseconds before its deadline at which a tell that timed out is given up: a timer may fire that much early. */
+/** A tell that times out at most this many ms before its deadline is given up, since a timer may fire that early. */
 const earlyMs = 50
 
 export interface HostMail<M> {
@@ -22,8 +22,8 @@ export interface HostMail<M> {
 }
 
 /**
- * Makes the delivery of a host's mail. `refOf`: the actor, which need not exist before the first call. `fx`: the run's
- * monotonic clock, which stands still while the log cannot be written.
+ * Creates the delivery of a host's mail. `refOf`: the actor, which need not exist before the first call. `fx`: the
+ * run's monotonic clock, which stands still while the log cannot be written.
  */
 export function hostMail<M>(refOf: () => ActorRef<M>, tick: M, fx: Pick<Effects, 'elapsed'>): HostMail<M> {
   let isTickQueued = false

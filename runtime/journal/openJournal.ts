@@ -31,7 +31,8 @@ const readAtOnce = 1024
 /**
  * Opens the journal.
  * @param names topics that have another name on the bus
- * @param unreadable default: the record goes to the run's dead letters, which a process that only reads must not do
+ * @param unreadable default: copies the record to the run's dead letters, to which a process that only reads must not
+ * write
  * @throws TroupeError config.topic_unknown; config.topics_collide if two topics would have the same name on the bus
  */
 export function openJournal(

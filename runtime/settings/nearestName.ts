@@ -16,7 +16,7 @@ const wordsOf = (name: string): readonly string[] =>
     .filter(Boolean)
     .map(word => word.toLowerCase())
 
-/** Upper bound on the typing errors of a misspelt name: a third of its letters, at least 1. */
+/** Upper bound on the typing errors of a misspelt name: a third of its letters, rounded up, at least 1. */
 const mostErrors = (name: string) => Math.max(1, Math.ceil(name.length / 3))
 
 export function nearestName(name: string, known: Iterable<string>): string | undefined {

@@ -132,8 +132,8 @@ export function parseConfig<S extends z.ZodType>(schema: S, input: unknown, what
 
 /**
  * Returns a copy of `input` with `a.b=c` assignments applied in order. Values are JSON, or YAML scalars (`1e-6`,
- * `true`, `null`, text); quotes keep text that looks like a number. `list.0.field` reaches into a list, and one past
- * its end appends.
+ * `true`, `null`, text); quotes keep text that looks like a number. `list.0.field` reaches into a list; the index after
+ * the last one appends.
  * @throws TroupeError config.invalid for an assignment without `=`, or a path through something that is not an object
  */
 export function applyOverrides(input: PlainObject, assignments: readonly string[]): PlainObject {
@@ -156,7 +156,7 @@ function splitAssignment(text: string): { readonly path: readonly string[]; read
 
 function parseValue(text: string): unknown {
   if (text.trim() === '') return ''
-  // A commit id of digits alone would lose its last digits if it were read as a number.
+  // A commit id that has only digits would lose its last digits if it were read as a number.
   if (/^\d+$/.test(text) && !Number.isSafeInteger(Number(text))) return text
   try {
     const value: unknown = parseYaml(text)
@@ -227,7 +227,7 @@ const alternatives = (expected: readonly string[]) => `expected ${[...new Set(ex
 
 function advice(schema: z.ZodType, path: readonly PropertyKey[], key: string): string {
   const known = fieldsAt(schema, path)
-  // A union's branches are known together, so the field is one of a branch that was not chosen.
+  // `known` has the fields of all branches of a union, so this field belongs to a branch that was not chosen.
   if (known.includes(key)) {
     const at = path.join('.')
     return ` of this kind of ${at}; to change the kind, replace the object: --set '${at}={kind: …}'`

@@ -70,7 +70,7 @@ const START_MS = 20_000
 const LATE_MS = 2500
 /** Upper bound in ms on the time from the launcher's report to its exit: meanwhile it removes the files of the call. */
 const CLEAN_MS = 10_000
-/** Milliseconds after the launcher's exit at which open streams are closed: a process that escaped holds them. */
+/** Milliseconds after the launcher's exit at which open streams are closed: a process that escaped may hold them. */
 const DRAIN_MS = 300
 
 export default function run(task: LaneTask): Promise<LaneOutcome> {
@@ -128,7 +128,7 @@ export default function run(task: LaneTask): Promise<LaneOutcome> {
         const why =
           report.failed ??
           (late
-            ? `not begun within ${START_MS} ms`
+            ? `it did not begin within ${START_MS} ms`
             : code === null
               ? `it was ended by ${signal}`
               : `it ended with exit code ${code}`)

@@ -5,7 +5,7 @@
  * in   the address that a server listens on, further allowed names; a request's Host header
  * out  true if the request may be served
  * Invariant: a server on loopback answers requests for localhost, 127.x.x.x, [::1] and the allowed names only. A server
- * on any other address is to require a token, which no page knows. It answers every name; if names are allowed
+ * on any other address must require a token, which no page knows. It answers every name; if names are allowed
  * explicitly, only those, the address that it listens on, and loopback. A request without a Host header, which no
  * browser sends, is always served.
  */

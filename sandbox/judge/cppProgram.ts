@@ -36,8 +36,8 @@ const COMPILER_MEMORY_MB = 2048
 /** Process limit of a call: the driver, the compiler, the assembler, the linker, and the program's own processes. */
 const PROCESSES = 64
 /**
- * Milliseconds by which the sandbox's deadline exceeds those of compilation and program, which the launcher enforces:
- * the sandbox's counts only if the launcher fails.
+ * Milliseconds by which the sandbox's deadline exceeds the sum of the deadlines of compilation and program. The
+ * launcher enforces those two; the sandbox's deadline takes effect only if the launcher fails.
  */
 const SLACK_MS = 1000
 const EXIT = { ok: 0, error: 1, timeout: 2, notCompiled: 3, unavailable: 4 } as const

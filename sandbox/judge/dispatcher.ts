@@ -1,5 +1,6 @@
 /**
- * Dispatcher: passes the submissions of many clients to one sandbox, fairly, and at most 16 more than it runs at once.
+ * Dispatcher: passes the submissions of many clients to one sandbox, fairly. The sandbox has at most 16 more
+ * submissions than it runs at once.
  *
  * in   requests with one or many submissions; each request with its client and the longest time that it may wait
  * out  the verdicts on the submissions
@@ -45,8 +46,8 @@ const LATE_MS = 2000
 /** Upper bound on the calls that wait inside the sandbox. A larger number makes a new client wait longer. */
 const AHEAD = 16
 /**
- * Least bytes captured of each stream. More are captured if the expected output is longer, since stdout is compared as
- * a whole.
+ * Minimum number of bytes captured of each stream. More are captured if the expected output is longer, since stdout is
+ * compared as a whole.
  */
 const CAPTURED_BYTES = 16 * DEFAULT_MAX_OUTPUT_BYTES
 
@@ -83,10 +84,10 @@ export class Dispatcher {
 
   /**
    * Resolves with the verdicts, in the items' order. A submission that still waits after `waitMs` is answered
-   * `queue_timeout`. A submission that the sandbox already has then gets LATE_MS more than its deadline, counted from
-   * that moment; if it still has no verdict then, it is answered `queue_timeout` too.
-   * @param signal aborted when the client disconnects: waiting calls are dropped, running ones ended; then this never
-   * resolves
+   * `queue_timeout`. A submission that the sandbox has at that moment gets its whole deadline and LATE_MS more; if it
+   * has no verdict by then, it is answered `queue_timeout` too.
+   * @param signal aborted when the client disconnects: waiting calls are dropped, running ones are ended, and the
+   * promise never resolves
    */
   judge(
     client: Client,
@@ -195,7 +196,7 @@ export class Dispatcher {
     }
   }
 
-  /** Runs a call. Runs it again if the machine had no memory for it or its zygote died: no faults of the submission. */
+  /** Runs a call; again if the machine had no memory for it or its zygote died: neither is the submission's fault. */
   async #result(request: RunRequest, stopped: AbortSignal): Promise<RunResult> {
     for (let attempt = 1; ; attempt++) {
       const result = await retryLost(() => this.sandbox.run(request, stopped))

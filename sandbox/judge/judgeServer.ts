@@ -3,8 +3,8 @@
  *
  * in   a sandbox, an address, bounds        out  a judge that listens until it is closed
  * Invariant: without a token the judge listens on loopback only. When it closes, open requests are answered first. A
- * request whose body still arrives delays the close until the body is complete or refused (see BodyLimits), a client
- * that does not read its answer by at most 60 s, a connection without the headers of a request by one second.
+ * request whose body still arrives delays the close until the body is complete or refused (see BodyLimits). A client
+ * that does not read its answer delays it by at most 60 s, a connection without a request's headers by one second.
  */
 import { constants } from 'node:buffer'
 import { createServer, type Server } from 'node:http'
@@ -98,8 +98,8 @@ export const JUDGE_BOUNDS = {
  */
 const BACKLOG = 4096
 /**
- * Milliseconds that an idle connection is kept open: longer than clients keep theirs, so that no client sends a request
- * into a closing one.
+ * Milliseconds for which the judge keeps an idle connection open: longer than clients do, so that no client sends a
+ * request on a connection that the judge is closing.
  */
 const KEEP_ALIVE_MS = 75_000
 /**

@@ -3,9 +3,9 @@
  * output.
  *
  * in   an answer and the truth, as text      out  a request whose program prints True or False, as math-verify says
- * Both texts are parsed by math-verify's own rules; a text in which these find nothing is parsed again as one formula,
- * so that `\frac{1}{2}` without dollar signs is read. A text without a value equals nothing, and stderr says which text
- * it was.
+ * Both texts are parsed by math-verify's own rules; a text in which these rules find nothing is parsed again as one
+ * formula, so that `\frac{1}{2}` without dollar signs is read. A text without a value equals nothing, and stderr says
+ * which text it was.
  */
 import { SandboxError } from '../errors'
 import type { RunRequest, Sandbox } from '../sandbox'

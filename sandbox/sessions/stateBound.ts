@@ -1,6 +1,6 @@
 /**
- * Upper bound on the paused cells of all sessions of a sandbox: what its zygotes (warm interpreters that fork a child
- * for each call) can hold in descriptors, and this process's cgroup in processes.
+ * Upper bound on the paused cells of all sessions of a sandbox: as many as the descriptors of its zygotes (warm
+ * interpreters that fork a child for each call) and the process limit of this process's cgroup allow.
  *
  * in   the number of zygotes that have sessions; /proc and /sys/fs/cgroup      out  a number of paused cells
  * Invariant: at least FEWEST, which fits the limits that Linux sets by default.
@@ -9,11 +9,11 @@ import { readFileSync } from 'node:fs'
 
 /**
  * Upper bound for any machine: 2,000 sessions of two paused cells each, and cells that replace others. STATES in
- * shim/state.h is as large, for each zygote.
+ * shim/state.h is the same number, as the bound of each zygote.
  */
 const MOST = 4352
 const FEWEST = 400
-/** A session with two paused cells holds five descriptors of its zygote; a zygote holds some hundred more. */
+/** A session with two paused cells holds five descriptors of its zygote; a zygote needs a few hundred more. */
 const DESCRIPTORS_A_STATE = 2.5
 const DESCRIPTORS_BESIDE = 400
 /**

@@ -50,8 +50,8 @@ export interface Place {
 }
 
 /**
- * Encodes a call. @param urgent true: the call begins before waiting calls, and while more long calls run than other
- * calls accept
+ * Encodes a call. @param urgent true: the call begins before waiting calls, and may begin while so many long calls run
+ * that other calls have to wait
  */
 export function runFrame(id: number, call: Call, place?: Place, urgent = false): Buffer {
   const frame = Buffer.allocUnsafe(ASK.head + call.code.length + call.stdin.length)

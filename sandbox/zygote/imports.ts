@@ -5,14 +5,17 @@
  * out  how many of the groups it needs: the last that it imports, and those before
  * Invariant: the guess decides which imports are warm and nothing else. It finds the imports that name a module on
  * the line of `import` or `from`, also in a string that the program executes; where the program imports by a name that
- * it computes, every module counts whose name stands in the text. It takes a comment for an import, and misses names
+ * it computes, every module counts whose name stands in the text. It may take a comment for an import; it misses names
  * that are made up of parts and imports after the first 256 KiB. The cost is linear in the text that is read.
  */
 
 /** Upper bound on the bytes of a program that are read: a long text must not block the event loop. */
 const MOST_BYTES = 2 ** 18
 
-/** `import a.b as c, d`, `from a.b import c`; before the word stands no letter, or the `n` of an escaped line end. */
+/**
+ * Matches `import a.b as c, d` and `from a.b import c`. No letter, digit, `_` or dot may precede the keyword, except
+ * the `n` of an escaped line end.
+ */
 const STATEMENT = /(?:^|[^\w.]|\\n)(?:import|from)[ \t]+([^\n;#'"\\]+)/g
 const COMPUTED = /\b(?:__import__|import_module)[ \t]*\((?![ \t]*['"])/
 const CALL = /\b(?:__import__|import_module)[ \t]*\([ \t]*['"]([\w.]+)/g

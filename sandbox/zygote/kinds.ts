@@ -6,8 +6,8 @@
  * out  the kind that a program needs; zygotes: those of kind 0 start with the pool; of a further kind, one when
  *      `allServe` or a program needs the kind, another one when all that serve have calls
  * Invariant: the kind decides only which imports are warm, not whether a program runs. A further kind whose zygotes
- * cannot start is given up, with the reason, and its programs run in the next smaller kind that was not. While those of
- * kind 0 cannot start, their calls are refused.
+ * cannot start is given up, with the reason, and its programs run in the next smaller kind that was not given up. While
+ * the zygotes of kind 0 cannot start, their calls are refused.
  */
 import type { Call } from '../limits'
 import { neededGroups } from './imports'
@@ -36,7 +36,7 @@ export class ZygoteKinds {
   readonly #needed: (code: Uint8Array) => number
 
   /**
-   * Makes the kinds, without starting a zygote.
+   * Makes the kinds, and starts the zygotes of kind 0.
    * @param setups for each kind, the setup of one zygote for each core
    * @param groups for each kind from kind 1 on, the preloads that it has and the kind before it lacks
    */

@@ -56,11 +56,11 @@ export interface PoolSetup {
 
 /** Upper bound on the times that a call is sent to a zygote. */
 const ATTEMPTS = 3
-/** Error numbers of a failed call. CANCELED: aborted before it began. GONE: its parent state does not exist. */
+/** Error number of a failed call that was aborted before it began. */
 const CANCELED = 125
 /** Milliseconds after which the pool tries a call that waits for memory again. */
 const MEMORY_LOOK_MS = 100
-const GONE = 2
+const GONE = 2 // error number of a failed call whose parent state is gone or cannot be used
 
 export class ZygotePool implements Sandbox {
   readonly level: SandboxLevel

@@ -51,7 +51,7 @@ test('engines that sleep during a step cannot generate beside it', () => {
 
 test('ranks on several hosts need an address to meet at, when a run starts and not before', () => {
   const hosts = ['train.ranks=4', 'train.nodes=2'] as const
-  expect(() => refuseWithoutRendezvous(resolve(...hosts))).toThrow(/train\.rendezvous: missing, with train\.nodes 2/)
+  expect(() => refuseWithoutRendezvous(resolve(...hosts))).toThrow(/train\.rendezvous is missing although .*nodes is 2/)
   expect(() => refuseWithoutRendezvous(resolve(...hosts, 'train.rendezvous=learner:29400'))).not.toThrow()
   expect(() => refuseWithoutRendezvous(resolve('train.ranks=4'))).not.toThrow()
   expect(() => resolve('train.ranks=3', 'train.nodes=2')).toThrow(/3 ranks cannot be spread equally over 2 hosts/)

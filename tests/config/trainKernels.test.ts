@@ -5,8 +5,8 @@ const parse = (train: object) => recipeSchema.safeParse({ name: 'r', model: { fr
 
 test('a kernel that cannot train on the device or in the dtype is refused, and so is a compilation that it prevents', () => {
   const refusals: [object, string, string][] = [
-    [{ attention: 'varlen', device: 'cpu' }, 'attention', 'varlen trains on CUDA alone, and train.device is cpu'],
-    [{ attention: 'flex', device: 'cpu' }, 'attention', 'flex trains on CUDA alone'],
+    [{ attention: 'varlen', device: 'cpu' }, 'attention', 'varlen trains only on CUDA, and train.device is cpu'],
+    [{ attention: 'flex', device: 'cpu' }, 'attention', 'flex trains only on CUDA'],
     [{ attention: 'varlen', dtype: 'float32' }, 'attention', 'computes in bfloat16, and train.dtype is float32'],
     [{ compile: 'layer', ranks: 2 }, 'compile', "'layer' needs one rank, and train.ranks is 2"],
     [{ compile: 'layer', attention: 'flex' }, 'compile', 'flex attention is compiled on its own'],

@@ -239,7 +239,7 @@ test('`tasks check` prints needs and refusals, and fails if a task cannot be run
   expect(codes).toEqual([0, 0, 1])
   expect(written.join('')).toMatch(/a\/limited[\s\S]*ok {7}100 MiB of disk, not enforced/)
   expect(written.join('')).toMatch(
-    /a\/good {2}\(driver local\)[\s\S]*network: not said; Troupe gives none[\s\S]*1 of 1 tasks can be run/,
+    /a\/good {2}\(driver local\)[\s\S]*network: task.toml names none; Troupe gives none[\s\S]*1 of 1 tasks can be run/,
   )
   expect(JSON.parse(written.at(-1) ?? '')).toMatchObject({ ok: false, driver: 'local' })
   process.exitCode = 0

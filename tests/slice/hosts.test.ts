@@ -110,7 +110,7 @@ test('ranks that no host is left for, and hosts that do not know where to meet, 
     return stderr
   }
   expect(await refused('train.nodes=1')).toContain('train.nodes is 1')
-  expect(await refused()).toContain('train.rendezvous: missing, with train.nodes 8')
+  expect(await refused()).toContain('train.rendezvous is missing although train.nodes is 8')
   expect(await refused('train.nodes=7', 'train.rendezvous=a:1')).toContain('64 ranks cannot be spread equally over 7')
   expect(await refused('train.nodes=2', 'train.rendezvous=nowhere')).toContain('must be HOST:PORT')
 })

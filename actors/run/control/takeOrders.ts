@@ -52,7 +52,7 @@ export async function takeOrders(options: TakeOrdersOptions): Promise<() => Prom
         if (message.type !== 'run.control' || ids.has(message.id)) continue
         const { id, order, reason, at } = message
         const isOld = (order === 'drain' || order === 'abort') && at < begunAt
-        if (isOld) log.warn({ order, id }, 'an order is left out: it was given before the run was last begun')
+        if (isOld) log.warn({ order, id }, 'an order is ignored: it precedes the latest start or resume of the run')
         if (isOld || !(await mayAct())) continue
         ids.add(id)
         await journal.append([{ type: 'control.obeyed', at: fx.now(), id, offset, order, reason, learnerEpoch }])

@@ -10,9 +10,9 @@ import type { Scope } from './scope'
 
 export interface SchedulingOptions {
   /**
-   * True for a process with this role alone, which may take over from another one: once it receives requests, it writes
-   * `scheduler.claimed` to each partition of `trajectories`, and coordinators repeat their open requests. False if the
-   * whole run starts in this process.
+   * True for a process that has only this role and may take over from another process: once it receives requests, it
+   * writes `scheduler.claimed` to each partition of `trajectories`, and coordinators repeat their open requests. False
+   * if the whole run starts in this process.
    */
   readonly claims: boolean
 }

@@ -5,10 +5,10 @@
  * in   a run's options, an open embedding (runtime/embed.ts)
  * out  hosted behaviours with consumer groups of their own; `close`, which ends them
  * Invariant: `close` ends what was started last first, and supervisors after their children. It waits for each part as
- * long as the part's supervisor allows, after an abort at most 2 s; then it logs a warning and goes on. A host (a running
- * behaviour) reads every partition of its feeds (the topics that it reads), also if other processes run the same
- * behaviour. With `shared` or `owner` in its spec the processes divide the partitions among them; with `owner`, a host
- * also writes a claim to each partition that it gets.
+ * long as the part's supervisor allows, after an abort at most 2 s; then it logs a warning and goes on. A host (a
+ * running behaviour) reads every partition of its feeds (the topics that it reads), also if other processes run the
+ * same behaviour. With `shared` or `owner` in its spec the processes divide the partitions among them; with `owner`, a
+ * host also writes a claim to each partition that it gets.
  */
 import { timeoutsOf } from '../../../config/estimate/timeouts'
 import type { Message } from '../../../messages'
@@ -141,7 +141,7 @@ export function openScope(
         const withinMs = root?.orders.isAborted() ? Math.min(usualMs, abortedMs) : usualMs
         const late = () => tooLong(withinMs)
         await within(close(), withinMs, late).catch(err =>
-          log.warn({ err }, 'an actor of this process did not close cleanly'),
+          log.warn({ err }, 'a part of this process did not close cleanly'),
         )
       }
       branches.clear()
@@ -154,7 +154,7 @@ const tooLong = (ms: number) =>
   new TroupeError('actor.stop_timeout', {
     boundary: 'actor',
     retriable: false,
-    message: `an actor of this process was still busy ${ms} ms after it was told to end; the others are ended without waiting for it`,
+    message: `a part of this process (an actor, a supervisor, a server or the bus) had not closed ${ms} ms after it was told to; the remaining parts are closed without waiting for it`,
   })
 
 /**

@@ -17,7 +17,7 @@ import type { Branch, Scope } from './scope'
 
 /** Time in ms that running tool calls get to end and be recorded when the executor leaves the run. */
 const drainMs = 5000
-/** Number of calls that run at once if an embedding program passes the tools in. */
+/** Upper bound on the calls that run at once if an embedding program passes the tools in. */
 const givenToolLanes = 1024
 
 export async function startTools(scope: Scope, name: string): Promise<void> {

@@ -19,7 +19,7 @@ import { type JoinedExecutor, joinExecutor } from '../joinExecutor'
 import { type BusSandbox, type BusSandboxOptions, openBusSandbox } from './busSandbox'
 import { judgePort, SANDBOX_TOOL } from './judgeExecutor'
 
-/** Time in ms for which the bus keeps the judge's commands. It is ample, since a call lives for minutes. */
+/** Time in ms for which the bus keeps the judge's commands; longer than needed, since a call ends within minutes. */
 const RETENTION_MS = 600_000
 export const JUDGE_NAME = 'judge'
 

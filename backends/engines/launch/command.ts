@@ -107,7 +107,7 @@ function sglang(config: RecipeConfig, { modelDirectory, port, token }: LaunchPla
     'model-path': modelDirectory,
     host: '127.0.0.1',
     port,
-    // SGLang takes its key from its arguments alone.
+    // SGLang takes its key only from its arguments.
     'api-key': token,
     'served-model-name': servedName,
     dtype: precisionOf(engine.dtype, engine.device),

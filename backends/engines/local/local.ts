@@ -3,8 +3,8 @@
  *
  * in   generate, abort, release, new weights        out  generations, the engine's status
  * Invariant: every `generate` settles: with its answer, with a refusal, with the reason of a signal that was aborted
- * before, or with `engine.lost` when the process or its stream is gone.
- * Writes keep their order while the stream is blocked.
+ * before, or with `engine.lost` when the process or its stream is gone. Writes keep their order while the stream is
+ * blocked.
  */
 import type { EngineStatus } from '../../../messages/commands'
 import { type EngineId, policyVersion } from '../../../messages/ids'
@@ -79,9 +79,7 @@ interface Pending {
   readonly onPartial: ((tokens: Int32Array, text: string) => void) | undefined
 }
 
-/**
- * Number of requests that the process takes beyond those that it decodes at once, as a share of the latter, rounded up.
- */
+/** Requests that the process accepts beyond those that it decodes at once, as a share of these, rounded up. */
 const waitingShare = 1 / 8
 const statusTimeoutMs = 30_000
 const usualUpdateMs = 600_000

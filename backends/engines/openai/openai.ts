@@ -182,6 +182,6 @@ export const notTrainable = (url: string): TroupeError =>
   new TroupeError('engine.not_trainable', {
     boundary: 'engine',
     retriable: false,
-    message: `the OpenAI-compatible server at ${url} cannot be trained with: it returns text, without the sampled ids and logprobs, and loads no weights`,
+    message: `the OpenAI-compatible server at ${url} cannot be used for training: it returns text without the sampled ids and logprobs, and cannot load weights`,
     hint: 'train with --engine local, vllm:URL or sglang:URL; use this server with `troupe rollout` and `troupe eval`',
   })

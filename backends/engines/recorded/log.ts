@@ -2,8 +2,8 @@
  * Opens the log of a recorded run for reading.
  *
  * in   RUN or RUN@BUS, and the location of the current run's own log        out  the recorded run's journal
- * Invariant: nothing is written to the recorded log. RUN alone means a log on the current run's bus: on Kafka it is
- * read over the current run's connection; an lmdb log has a directory of its own and is opened separately.
+ * Invariant: nothing is written to the recorded log. RUN without @BUS means a log on the current run's bus: on Kafka it
+ * is read over the current run's connection; an lmdb log has a directory of its own and is opened separately.
  */
 import { dirname } from 'node:path'
 import { recordingAddress } from '../../../config/fileAddress'

@@ -75,7 +75,7 @@ export function recordedEngine(options: RecordedEngineOptions): RecordedEngine {
     const most = Math.min(maxTokens, capabilities.contextTokens - context.length)
     const { end, finish } = endOf(body, resumedTokens, most, request.sampling.stopTokens)
     if (finish === 'unknown')
-      throw fault(`was recorded with ${body.tokens.length} tokens only, but ${most} more were requested`)
+      throw fault(`was recorded with only ${body.tokens.length} tokens, but ${most} more were requested`)
     let firstTokenAt = 0
     const given = await paced(
       body,
@@ -237,6 +237,6 @@ export const recordingNotTrainable = (recording: string): TroupeError =>
   new TroupeError('engine.not_trainable', {
     boundary: 'engine',
     retriable: false,
-    message: `the recorded run '${recording}' cannot be trained with: the recorded policies sampled its turns, and new weights change none of them`,
+    message: `the recorded run '${recording}' cannot be used for training: the recorded policies sampled its turns, and new weights change none of them`,
     hint: 'train with --engine local, vllm:URL or sglang:URL; use a recording with `troupe rollout` and `troupe eval`',
   })

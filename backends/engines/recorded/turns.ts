@@ -40,11 +40,9 @@ export interface RecordedBody extends Pick<Generation, 'tokens' | 'logprobs' | '
   readonly finish: 'stop' | 'length'
   readonly cachedTokens: number
   readonly preemptions: number
-  /**
-   * Pace of the completing attempt. firstMs: milliseconds from the queueing of its request to its first token. tokenMs:
-   * milliseconds per further token.
-   */
+  /** Milliseconds from the queueing of the completing attempt's request to its first token. */
   readonly firstMs: number
+  /** Milliseconds of the completing attempt for each further token. */
   readonly tokenMs: number
 }
 

@@ -80,8 +80,8 @@ export function serverHealth(http: ServerHttp, options: ServerHealthOptions = {}
       late = 0
       return undefined
     }
-    // Failing answers come as often as requests fail; counting at most one per timeout gives such a server as much time
-    // as a slow one.
+    // Every failed request polls at once, so failing answers may come often. At most one per timeout counts: a failing
+    // server gets the same time as a slow one.
     const now = systemEffects.elapsed()
     if (found.is === 'slow' || now - lateAt >= timeoutMs) {
       late++

@@ -51,7 +51,7 @@ export async function detokenized(http: ServerHttp, body: object, field: string)
 /** Most likely first tokens of a generation, each with its logprob; a token may be an id or a text. */
 type Likeliest<Token> = readonly (readonly [Token, number])[]
 
-/** Temperature at which the logprobs are compared with those at 1. */
+/** Low temperature: the logprobs at it are compared with those at temperature 1. */
 const cold = 0.25
 
 /**

@@ -3,7 +3,7 @@
  *
  * in   a status and a text        out  the requested content, or a coded error
  * Invariant: only 400 and 422 mean that the server looked at the request and refuses it; only 404, 405 and 501 mean
- * that an endpoint is missing. A server that wants a key, is busy or fails has said nothing about either:
+ * that an endpoint is missing. A server that wants a key, is busy or fails has said nothing about request or endpoint:
  * `engine.failed`, retriable.
  */
 import { TroupeError } from '../../../runtime/errors'

@@ -32,7 +32,7 @@ export function checkRequest(
     throw new TroupeError('engine.context_exceeded', {
       boundary: 'engine',
       retriable: false,
-      message: `engine ${id}: a context of ${context.length} tokens leaves no room for an answer in ${room} tokens`,
+      message: `engine ${id}: a context of ${context.length} tokens leaves no room for an answer: the engine's context has ${contextTokens} tokens and its KV cache ${kvTokens}`,
       hint: 'lower limits.contextTokens, or give the engine a longer context and more KV cache',
     })
   }

@@ -2,7 +2,7 @@
  * One growing generation, of a server or a function: its tokens so far, and the weights that sampled each.
  *
  * in   tokens, one by one        out  the partial generation; the whole generation once it has ended
- * Invariant: as many logprobs as tokens, none above 0. Every token lies in one segment, and neighbouring segments
+ * Invariant: one logprob for each token, none above 0. Every token lies in one segment, and neighbouring segments
  * differ in version. No more tokens than requested, none after a stop token. A generation that `ended` accepts was
  * aborted, or has a stop token or the requested number of tokens. An answer that breaks this is dropped whole, since it
  * is unknown which request its tokens were sampled for.

@@ -2,7 +2,7 @@
  * One generation on an SGLang server. It takes one request (a leg), or several if a pause ends a running leg, or if a
  * leg ends at a token that is an end token only in the model's files.
  *
- * in   a run (a growing generation)        out  its generation; the sums of all legs' costs for the server
+ * in   a run (a growing generation)        out  its generation; sums over all legs of tokens and preemptions
  * Invariant: a leg begins while the gate is open, with the context and all tokens of the earlier legs. No request
  * of the generation continues on the server after its leg: it is aborted, or its connection is closed, which the server
  * takes for an abort. A token whose weights are unknown is dropped: one that came after a pause which does not end

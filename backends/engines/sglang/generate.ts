@@ -5,8 +5,8 @@
  * out  a body that sets every sampling field; tokens, logprobs, labels of weights
  * Invariant: each token comes with its own logprob, finite and at most 0 (0.001 for rounding), else `engine.failed`.
  * Tokens are those of output_token_logprobs, which has the stop token; output_ids may lack it. Only the last event says
- * which weights sampled which tokens (weight_versions): the label of any other event is that of the weights which the
- * server had when it sent the event, and it may send a token after an update that was sampled before it.
+ * which weights sampled which tokens (weight_versions): any other event has the label of the weights which the server
+ * had when it sent the event, and a token that was sampled before an update may be sent after it.
  * Source: GenerateReqInput in srt/managers/io_struct.py, SamplingParams in srt/sampling/sampling_params.py,
  * _handle_batch_output in srt/managers/tokenizer_manager.py of sgl-project/sglang.
  */

@@ -4,9 +4,9 @@
  * in   an engine model, requests
  * out  meaningless tokens, at the times at which such an engine would sample them
  * Batches, KV blocks, preemptions and the length of steps come from the simulator (kernels/simulator), driven by the
- * clock of `fx`; tokens come from turnDrawer, or from the options' `draw`. Simulated time
- * never runs ahead of the clock; a timer that fires late does not shift the simulated times of steps.
- * Invariant: a turn's tokens follow from its request alone, whatever other requests run; every `generate` settles.
+ * clock of `fx`; tokens come from turnDrawer, or from the options' `draw`. Simulated time never runs ahead of the
+ * clock; a timer that fires late does not shift the simulated times of steps.
+ * Invariant: a turn's tokens follow only from its request, whatever other requests run; every `generate` settles.
  */
 import {
   type DrawnTurn,

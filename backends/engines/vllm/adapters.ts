@@ -20,7 +20,7 @@ const askMs = 30_000
 /** Number of adapters of this engine that stay loaded: the one requested last, and the one before it. */
 const kept = 2
 
-/** Keeps the server's adapters. `loadMs`: upper bound on the load of one, in milliseconds. */
+/** Manages the adapters on the server. `loadMs`: upper bound on the load of one, in milliseconds. */
 export function vllmAdapters(http: ServerHttp, loadMs: number) {
   /**
    * Adapters to keep on the server, at most `kept`: least recently requested first; includes those that the server had

@@ -3,12 +3,12 @@
  *
  * in   a request, then the `data:` lines
  * out  a body that sets every sampling field; pieces of tokens and logprobs
- * Invariant: as many logprobs as tokens, each finite and at most 0 (0.001 for rounding); anything else is
- * `engine.failed`, since a token without its logprob cannot be trained on. Text is not taken from the server: the run's
- * renderer alone decodes.
+ * Invariant: one logprob for each token, finite and at most 0 (0.001 for rounding); anything else is `engine.failed`,
+ * since a token without its logprob cannot be trained on. Text is not taken from the server: only the run's renderer
+ * decodes.
  * Source: CompletionRequest in vllm/entrypoints/openai/completion/protocol.py of 0.32. A sampling field that is left
- * out takes the server's default, which comes from the model's generation_config: so none is left out but the seed,
- * where the server cannot take it.
+ * out takes the server's default, which comes from the model's generation_config: so only the seed is left out, if the
+ * server cannot take one.
  */
 
 import { checkSampled } from '../checkSampled'

@@ -50,7 +50,7 @@ const files = (asked: string, options: FilesOptions): Promise<void> =>
     if (entries === undefined)
       throw replayError(
         'no_snapshot',
-        `the snapshot ${snapshot} is not in ${store.root}: it was made on another machine, or removed for room`,
+        `the snapshot ${snapshot} is not in ${store.root}: it was made on another machine, or removed to free space`,
         '`troupe replay fork T --from-turn K` makes the files again by running the recorded calls',
       )
     if (options.print !== undefined) {

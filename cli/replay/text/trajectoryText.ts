@@ -39,8 +39,9 @@ function indentedBy({ full }: Printing) {
   }
 }
 
-/** Logprobs below which a token is printed red (`unlikely`) or yellow (`doubtful`). */
+/** Logprob below which a token is printed red. */
 const unlikely = Math.log(0.1)
+/** Logprob below which a token that is not printed red is printed yellow. */
 const doubtful = Math.log(0.5)
 
 /** Formats tokens with their texts; line breaks in them are escaped, so that the line stays one line. */
@@ -183,7 +184,7 @@ function selectionLines(trajectory: TrajectoryId, decision: GroupSelected | Grou
   ]
 }
 
-/** Says how a step of the task ended; the model was not told. */
+/** Formats how a step of the task ended. The model was not shown this. */
 function stepText({ name, rewards, over, fault }: StepEnd): string {
   const said =
     fault?.why ??

@@ -1,5 +1,5 @@
 /**
- * Asks the server, or the data that a static export carries.
+ * Asks the server for data, or finds it in the page itself if the page is a static export.
  *
  * in   a path below /api        out  its JSON
  * @throws Failure with the server's code, message and hint if it refuses; the error of `fetch` if it cannot be reached
@@ -20,7 +20,7 @@ const embedded = document.getElementById('troupe-data')
 const kept =
   embedded === null ? undefined : (JSON.parse(embedded.textContent ?? '{}') as Readonly<Record<string, unknown>>)
 
-/** True when this page carries its data, so there is no server to ask. */
+/** True if this page is a static export, which contains its data, so that there is no server to ask. */
 export const isStatic = kept !== undefined
 
 export async function ask<T>(path: string, signal?: AbortSignal): Promise<T> {
@@ -74,7 +74,7 @@ function fromExport<T>(path: string): T {
   } as T
 }
 
-/** The filters that need no server; the others of `replay ls` are not offered in an export. */
+/** Applies the filters that need no server. An export does not offer the other filters of `replay ls`. */
 function matches(row: Readonly<Record<string, unknown>>, query: URLSearchParams): boolean {
   for (const name of ['step', 'status', 'purpose', 'selection', 'task']) {
     const wanted = query.get(name)

@@ -3,7 +3,7 @@
  *
  * in   a run and the cursor of its overview        out  signals that views read
  * Invariant: new facts change `grown` at most once a second, so that a fast run does not make the page ask all the
- * time. It also changes when a lost connection is open again.
+ * time. `grown` also changes when a lost connection is open again.
  */
 import { signal } from '@preact/signals'
 import type { StreamFact } from '../../api'

@@ -1,9 +1,9 @@
 /**
- * Follows a run's stream of facts; after a lost connection it continues after the last fact that it took.
+ * Follows a run's stream of facts; after a lost connection it continues after the last event that was handled.
  *
- * in   a run, the cursor to begin at        out  facts, each once; whether the connection stands
- * Invariant: a connection begins with the id of the last event that was taken (`Last-Event-ID`), so no fact is missed;
- * facts come twice only if the handler threw on them. It uses fetch, because an EventSource cannot send a token.
+ * in   a run, the cursor to begin at        out  facts, each once; the state of the connection
+ * Invariant: a connection begins with the id of the last handled event (`Last-Event-ID`), so no fact is missed; facts
+ * come twice only if the handler threw on them. It uses fetch, because an EventSource cannot send a token.
  */
 import type { StreamFact } from '../../api'
 import { tokenHeaders } from './token'

@@ -2,8 +2,8 @@
  * Keeps the server's answer to a request while a view is shown, and asks again when the run has grown.
  *
  * in   a path, or undefined to ask nothing        out  the latest answer; the error, if the latest request failed
- * Invariant: growth does not end a request: what has grown meanwhile is asked for after its answer. So a view of a fast
- * run shows something even if every answer takes longer than the run takes to grow.
+ * Invariant: growth does not abort a running request: after its answer the path is asked again. So a view of a fast run
+ * shows something even if every answer takes longer than the run takes to grow.
  */
 import { useEffect, useReducer, useRef, useState } from 'preact/hooks'
 import { ask, Failure, isStatic } from './ask'

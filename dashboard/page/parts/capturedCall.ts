@@ -1,5 +1,5 @@
 /**
- * A call of a captured session: what it continues, what the agent added, the answer. Branches are indented.
+ * Shows a call of a captured session: what it continues, what the agent added, the answer. Branches are indented.
  *
  * in   a call of the session's tree        out  an article
  */

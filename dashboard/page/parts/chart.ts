@@ -1,5 +1,5 @@
 /**
- * One curve over the steps, of one or several runs: values as dots, their moving average as a line.
+ * Chart of one measure over the steps of one or several runs: values as dots, their moving average as a line.
  *
  * in   values by step, the smoothing        out  a chart; a click names the step
  * Invariant: all charts of a page share their cursor, so that one step is read across them.
@@ -21,7 +21,7 @@ export interface ChartProps {
   readonly title: string
   readonly hint: string
   readonly curves: readonly Curve[]
-  /** Weight of the older values in the moving average; 0: no smoothing; below 1. */
+  /** Weight of the older values in the moving average, from 0 (no smoothing) to less than 1. */
   readonly smoothing: number
   readonly format?: (value: number | null) => string
   readonly onStep: (step: number) => void

@@ -37,7 +37,7 @@ export function laneAt(
   const under = lane.pieces.filter(
     ({ from, to }) => x >= xOf(picture, from) && x <= Math.max(xOf(picture, to), xOf(picture, from) + 2),
   )
-  // Calls that ran at the same time overlap; the shortest piece is the one that is hard to point at.
+  // Calls that ran in parallel overlap. The shortest piece is chosen, since it is the hardest to point at.
   const [first] = under.sort((a, b) => a.to - a.from - (b.to - b.from))
   return { lane, piece: first }
 }

@@ -1,8 +1,8 @@
 /**
- * Keys under which the rows of a long list are drawn, so that a row that scrolls out of view gives its elements to one
- * that scrolls in: changing elements costs the browser less than making them.
+ * Assigns the keys under which the rows of a long list are drawn, so that a row that scrolls into view reuses the
+ * elements of one that scrolls out: changing elements costs the browser less than making them.
  *
- * in   the indices of the visible rows, rising        out  a key for each
+ * in   the indices of the visible rows, ascending        out  a key for each
  * Invariant: keys of one drawing differ. A row keeps its key as long as it stays visible, unless more than half of the
  * rows are new: then keys follow the order on screen, so that no element has to move.
  */

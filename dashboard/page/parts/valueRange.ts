@@ -7,7 +7,7 @@
  * what the values can be: it begins at 0 or above if all values are at least 0, and ends at 1 or below for shares.
  */
 const marginShare = 0.08
-/** Half of the range around a flat curve: of a share, and of another value as a part of it. */
+/** Half of the range around a flat curve: absolute for a share, as a fraction of the value for other measures. */
 const flatHalf = { share: 0.05, part: 0.1 }
 
 export function valueRange(min: number | null, max: number | null, isShare: boolean): [number, number] {

@@ -1,5 +1,5 @@
 /**
- * Shows what a run or a trajectory waits for: the chain from the open fact to whoever owes the answer.
+ * Shows what a run or a trajectory waits for: the chain from the open fact to the actor, engine or person that owes it.
  *
  * in   a run, and an id or none        out  a line for each wait, with the links of its chain
  */

@@ -1,5 +1,5 @@
 /**
- * The dock at the foot of a run's page: the actions that were started, with what each printed.
+ * Dock at the foot of a run's page: the actions that were started, with what each printed.
  *
  * in   the run's actions        out  the newest 6, the first of them open; a button to stop, a link to the run made
  */

@@ -8,7 +8,7 @@ import { CopyCommand, Refused, Waiting, Written } from '../parts/small'
 
 const pageRows = 100
 
-/** `from`: what is shown first: an offset in a partition, or an index in the records of a trajectory. */
+/** `from`: first record that is shown: an offset in a partition, or an index in the records of a trajectory. */
 export function EventsOf({ path, from = 0 }: { readonly path: string; readonly from?: number }) {
   const [pages, set] = useState<readonly Paged<EventLine>[]>([])
   const [failure, fail] = useState<Failure | undefined>(undefined)

@@ -1,4 +1,4 @@
-/** The filters of `replay ls`, kept in the address. */
+/** Form for the filters of `replay ls`. The address of the page holds their values. */
 import { isStatic } from '../data/ask'
 import { html } from '../html'
 import { go, route, withQuery } from '../route'
@@ -18,7 +18,7 @@ const rewards: readonly (readonly [string, string])[] = [
   ['none', 'no reward'],
 ]
 
-/** Any other comparison of `replay ls --reward` may stand in the address, and is then shown too. */
+/** Choice of a reward. If the address has another comparison of `replay ls --reward`, the choice lists that, too. */
 function RewardFilter() {
   const given = route.value.query.get('reward') ?? ''
   const known = rewards.some(([value]) => value === given)

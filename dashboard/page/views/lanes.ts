@@ -22,7 +22,7 @@ export function LanesView({ run, steps }: { readonly run: string; readonly steps
   const path =
     step === '' ? undefined : `runs/${encodeURIComponent(run)}/lanes?step=${encodeURIComponent(step)}&limit=256`
   const { value, failure } = useData<Lanes>(path)
-  if (step === '') return html`<p class="empty">No rollout has been asked for yet.</p>`
+  if (step === '') return html`<p class="empty">No rollout has been requested yet.</p>`
   const index = numbers.indexOf(Number(step))
   const move = (by: number) => () => {
     const next = numbers[index + by]

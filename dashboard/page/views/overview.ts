@@ -1,6 +1,6 @@
 /**
- * The first view of a run: alarms first, then what it waits for, then curves of which each point leads to its step's
- * groups, then what happened.
+ * The first view of a run: alarms, then what the run waits for, then curves, on which a click opens the groups of a
+ * step, then what happened.
  *
  * in   the overview; perhaps that of a run to compare with
  * out  alarms, waits, curves, marks (events in the run's life), the latest facts, the run's origin, commands

@@ -32,7 +32,7 @@ const tabs = [
 
 const tabOf: Readonly<Record<string, string>> = { g: 'groups', t: 'trajectories' }
 
-/** Interval in ms at which the overview of a live run is asked for again: a run that falls silent writes no fact. */
+/** Interval in ms at which a live run's overview is requested again, since no fact reports that a run fell silent. */
 const againMs = ({ state }: Overview): number | undefined => (state === 'live' ? 5000 : undefined)
 
 export function RunView({ run }: { readonly run: string }) {

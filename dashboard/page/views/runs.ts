@@ -1,4 +1,4 @@
-/** The runs of the bus: a line each, the newest first. */
+/** View of the runs of the bus: a line for each, the newest first. */
 import { useEffect } from 'preact/hooks'
 import type { RunLine } from '../../api'
 import { unfollow } from '../data/live'

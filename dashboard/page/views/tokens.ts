@@ -1,7 +1,8 @@
 /**
- * A trajectory as tokens, coloured by what the reader asks for.
+ * Shows a trajectory's tokens, coloured by what the user picks: logprob, entropy, mask, advantage or policy version.
  *
- * in   pages of tokens        out  each token as text, with its id and figures on hover
+ * in   pages of tokens
+ * out  each token as text; on hover its id, and where recorded its logprob, entropy and policy version
  */
 import { useEffect, useState } from 'preact/hooks'
 import type { TokenPage, TokenSpan } from '../../api'

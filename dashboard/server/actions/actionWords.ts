@@ -71,12 +71,12 @@ function requestOf(body: unknown): ActionRequest {
   const text = (name: string): string => {
     const value = fields[name]
     if (typeof value === 'string' && value.length <= 400) return value
-    throw badQuery(`the action's field '${name}' is missing, or no text of at most 400 characters`)
+    throw badQuery(`the action's field '${name}' is missing or wrong; expected a text of at most 400 characters`)
   }
   const number = (name: string, least: number): number => {
     const value = fields[name]
     if (Number.isInteger(value) && Number(value) >= least && Number(value) < 2 ** 31) return Number(value)
-    throw badQuery(`the action's field '${name}' is ${JSON.stringify(value)}; expected a whole number from ${least}`)
+    throw badQuery(`the action's field '${name}' is ${JSON.stringify(value)}; expected a whole number >= ${least}`)
   }
   const action = text('action')
   const order = simple.find(one => one === action)

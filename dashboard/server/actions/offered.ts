@@ -1,10 +1,10 @@
-/** A command that a view shows, with the action that runs the same command if actions are allowed. */
+/** Makes a command that a view shows, with the action that runs the same command if actions are allowed. */
 import type { ActionRequest, OfferedCommand } from '../../apiActions'
 import { type CommandPlace, commandText } from '../commands'
 import type { OpenedRun } from '../openedRun'
 import { actionWords } from './actionWords'
 
-/** The name that a fork's run gets is made when the fork is started, so the shown command leaves it out. */
+/** The shown command leaves out the name of a fork's new run, since that is made when the fork starts. */
 export function offered(run: OpenedRun, place: CommandPlace, what: string, action: ActionRequest): OfferedCommand {
   const { words } = actionWords(action, run.index, place)
   const as = words.indexOf('--as')

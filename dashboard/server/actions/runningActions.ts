@@ -1,5 +1,5 @@
 /**
- * Runs actions as processes, and keeps what they printed.
+ * Runs actions as processes, and keeps the end of what they print.
  *
  * in   the command line of an action        out  its state and the end of its output
  * Invariant: at most one action of a kind (orders, new work, questions) runs for a run at a time, and `mostRunning` in
@@ -122,7 +122,7 @@ function lineOf({ id, made, startedAt, endedAt, exitCode, output, dropped }: Sta
     ...{ id, action: made.action, command: commandText(made.words), startedAt, endedAt, exitCode },
     state: endedAt === null ? 'running' : isDone(made.action, exitCode) ? 'done' : 'failed',
     ...{ output: shownText(lastStates(output)), dropped },
-    // A fork names its run once that exists: until then a link would lead to no run.
+    // The output of a fork names its run once the run exists; before, a link would lead nowhere.
     opens: made.opens !== null && (endedAt !== null || output.includes(made.opens)) ? made.opens : null,
   }
 }

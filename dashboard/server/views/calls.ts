@@ -1,9 +1,9 @@
 /**
- * The calls of a captured session as a tree: what each call continues, what it added, and its answer.
+ * Lists the calls of a captured session as a tree: what each call continues, what it added, and its answer.
  *
  * in   a trajectory whose turns another program asked for, through the gateway        out  calls in the tree's order
  * Invariant: a call stands below the call that it continues. The first that continues it keeps its depth; each further
- * one is a branch, one step deeper. If the session was opened again, earlier calls are left out, as they are in
+ * one is a branch, one level deeper. If the session was opened again, earlier calls are left out, as they are in
  * training.
  */
 import { type CallNode, type CallTree, callTree, counts } from '../../../kernels'

@@ -63,7 +63,7 @@ export async function groupReport(run: OpenedRun, place: CommandPlace, asked: st
     commands: [
       offered(run, place, 'what each selection would keep, and why', { action: 'selection', group }),
       offered(run, place, 'score again with a changed reward', { action: 'rescore', target: group }),
-      // Only its agent decides how a captured session goes on.
+      // Troupe cannot rerun a captured session under other limits: only its agent decides how it continues.
       ...(all.some(isCaptured)
         ? []
         : [
@@ -75,7 +75,7 @@ export async function groupReport(run: OpenedRun, place: CommandPlace, asked: st
   }
 }
 
-/** Today's schema may refuse the recipe of an old run: its groups are shown all the same, without their draws. */
+/** An error here: today's schema refuses the recipe of an old run, whose groups are then shown without their draws. */
 type Explained = SelectionReport | TroupeError
 
 async function explained({ recorded }: OpenedRun, asked: string): Promise<Explained> {

@@ -2,9 +2,9 @@
  * Swimlanes: what each trajectory of a step waited for and did, and when.
  *
  * in   an opened run, a filter        out  one page of lanes, each with its pieces in time; the marks of the run
- * Invariant: times are those in the facts: of a completed turn the engine's, held between the fact before it and its
- * own; else the times of the facts. A call of a captured session (an agent's, through the gateway) has pieces as a turn
- * has, held between its start and its end: calls of one session may run at the same time, so pieces may overlap.
+ * Invariant: all times come from facts. A completed turn has the engine's times, clamped to lie between the fact before
+ * it and its own; other pieces have the times of facts. A call of a captured session (of an agent, through the gateway)
+ * has pieces like a turn, clamped between its start and its end. Calls may run in parallel, so pieces may overlap.
  */
 import type { CallFact, CallFinished, CallStarted, TrajectoryFact } from '../../../messages/facts'
 import { listTrajectories, type TrajectoryFilter } from '../../../replay/trajectories/filter'
@@ -43,7 +43,7 @@ export async function lanes(
   }
 }
 
-/** Returns the pieces of a lane in the order of their starts; those that are still open end `now`. */
+/** Returns the pieces of a lane in the order of their starts; a piece that is still open ends at `now`. */
 export function piecesOf(
   { entries, reward, finished }: Pick<Trajectory, 'entries' | 'reward' | 'finished'>,
   now: number,
@@ -144,7 +144,7 @@ export function piecesOf(
   return pieces.sort((a, b) => a.from - b.from)
 }
 
-/** Time in which the engine generated a call's answer; the whole time of the call if the engine told no times. */
+/** Time in which the engine generated a call's answer; the whole time of the call if the engine reported none. */
 function generationOf(call: CallStarted, { at, timing }: CallFinished) {
   if (timing.startedAt <= 0 || timing.endedAt <= 0) return { begun: call.at, ended: at }
   const begun = Math.min(Math.max(call.at, timing.startedAt), at)

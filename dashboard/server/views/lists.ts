@@ -19,7 +19,7 @@ export interface PageOf {
 
 export type SortedBy = 'requested' | 'newest' | 'reward' | 'tokens' | 'errors'
 
-/** Filtered lists of the latest questions: scrolling asks for many pages of one list. */
+/** Caches the filtered lists of the latest requests, since scrolling asks for many pages of one list. */
 const kept = new WeakMap<OpenedRun, Map<string, Promise<readonly TrajectorySummary[]>>>()
 const mostKept = 4
 
@@ -80,7 +80,7 @@ function filterWords(filter: TrajectoryFilter): readonly string[] {
   ]
 }
 
-/** Groups with a matching member, in the order of the first request of one, newest first. */
+/** Lists groups with a matching member. The group whose first matching member was requested last comes first. */
 export async function groupList(
   run: OpenedRun,
   place: CommandPlace,

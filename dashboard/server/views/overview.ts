@@ -1,8 +1,8 @@
 /**
- * The first view of a run: its state, its figures step by step, its alarms with their causes.
+ * Makes the first view of a run: its state, its measures by step, its alarms with their causes.
  *
  * in   an opened run        out  JSON of api.ts
- * Invariant: it shows what the run's refresh has read, and reads nothing else of the log but the ends of its topics.
+ * Invariant: it shows what the run's refresh has read; of the log it reads only the ends of its topics.
  */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,5 +1,5 @@
 /**
- * A trajectory as the model saw it: its tokens in order, with what the log knows of each.
+ * Lists the tokens of a trajectory in the order in which the model saw them, with what the log records of each.
  *
  * in   an opened run, a trajectory        out  one page of tokens, in spans of one origin
  * For a captured session (an agent's calls through the gateway) it shows only the prompt.

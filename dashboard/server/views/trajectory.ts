@@ -34,7 +34,7 @@ import { trajectoryLine } from './lists'
 
 const mostParts = 500
 
-/** Reads a trajectory by its id, or by a part of it that only one has. @throws TroupeError as `readTrajectory` */
+/** Reads a trajectory by its id, or by a part that only its id contains. @throws TroupeError as `readTrajectory` */
 export async function trajectoryOf(run: OpenedRun, asked: string): Promise<Trajectory> {
   const isExact = run.index.view.find(asked) !== undefined
   const [found] = isExact ? await readTrajectories(run.recorded, one => one === asked) : []
@@ -86,7 +86,7 @@ export async function trajectoryReport(run: OpenedRun, place: CommandPlace, aske
     })),
     command: commandOf(place, 'replay', 'show', id),
     commands: [
-      // Only its agent decides about a captured session; forks of it are made through the gateway (docs/gateway.md).
+      // A captured session cannot be rerun here, since its agent decides it. The gateway forks it (docs/gateway.md).
       ...(captured.length > 0
         ? []
         : [

@@ -1,5 +1,5 @@
 /**
- * Answers for the page, as `troupe why` does, what a run, group or trajectory waits for, since when, and on whom.
+ * Explains to the page what a run, group or trajectory waits for, since when, and on whom, as `troupe why` does.
  *
  * in   an opened run; an id, or none for the run        out  JSON of api.ts
  * Invariant: a run's latest answer is kept for `keptMs`, so that several readers with the same question cost one

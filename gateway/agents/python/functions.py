@@ -1,6 +1,6 @@
 """Runs a recipe's agent function for many rollouts: imports its file once, and forks a process for each call.
 
-argv: pid of the parent, MiB of address space or 0, file, name of the function.
+argv: pid of the parent, bound on a call's address space in MiB (0: none), file, name of the function.
 stdin: JSON lines {"id", "directory", "output", "env"}, and {"kill": id}. stdout: {"ready": true} once the file is
 imported, {"id", "pid"} when a call begins, {"id", "code"} or {"id", "signal"} when its process has ended. A call gets
 the task of TROUPE_TASK as a dict. A number that it returns becomes the session's reward.

@@ -1,7 +1,7 @@
 """Becomes an agent's program, so that it ends with the process that started it.
 
-argv: pid of the parent, MiB of address space or 0, program, arguments. The kernel kills the program when the parent
-ends, but not the processes that the program started.
+argv: pid of the parent, bound on the program's address space in MiB (0: none), program, arguments. The kernel kills the
+program when the parent ends, but not the processes that the program started.
 """
 
 import ctypes

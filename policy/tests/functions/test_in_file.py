@@ -40,7 +40,7 @@ def test_a_name_that_only_a_function_binds_is_not_a_function_of_the_file(tmp_pat
 def test_a_keyword_only_parameter_without_a_default_is_named(tmp_path) -> None:
     assert check(tmp_path, "\ndef reward(answer, task, *, tolerance): return 1.0\n") == {
         "fault": "reward(answer, task, *, tolerance) has keyword-only 'tolerance' without a default; "
-        "the call passes answer and task alone, by position",
+        "the call passes only answer and task, by position",
         "line": 2,
     }
 

@@ -46,7 +46,7 @@ def test_a_line_with_a_temperature_is_answered_at_it_and_one_without_at_that_of_
 
 @pytest.mark.parametrize(
     ("tokens", "mask", "why"),
-    [([1, 2], [1, 1], "no token before it predicts it"), ([1, 97], [0, 1], "vocabulary of 97"), ([1], [0, 1], "expected as many")],
+    [([1, 2], [1, 1], "no token before it predicts it"), ([1, 97], [0, 1], "vocabulary of 97"), ([1], [0, 1], "expected one mask entry for each token")],
 )
 def test_what_cannot_be_answered_is_refused(tmp_path: Path, tokens: list[int], mask: list[int], why: str) -> None:
     with pytest.raises(ValueError, match=why):

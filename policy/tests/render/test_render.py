@@ -203,7 +203,7 @@ def test_a_model_without_a_chat_template_is_refused_unless_one_is_given(director
     bare.mkdir()
     (bare / "tokenizer.json").write_bytes((directory / "tokenizer.json").read_bytes())
     (bare / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}')
-    with pytest.raises(RenderError, match="no chat template: give a file as model.template"):
+    with pytest.raises(RenderError, match="no chat template: set model.template"):
         Renderer(bare)
     given = tmp_path / "given.jinja"
     given.write_text(PLAIN)

@@ -141,7 +141,7 @@ def test_a_fork_that_stops_is_an_error_after_a_deadline(
     trainer = Trainer(model_dir)
     monkeypatch.setattr(parallel_gradients, "ANSWER_S", 0.5)
     os.kill(child_of(trainer), signal.SIGSTOP)
-    with pytest.raises(parallel_gradients.ForkLost, match="sent nothing"):
+    with pytest.raises(parallel_gradients.ForkLost, match="has not answered"):
         trainer.sft(examples(23), SFT)
     os.kill(child_of(trainer), signal.SIGKILL)
 
@@ -192,7 +192,7 @@ def test_a_fork_that_takes_nothing_is_an_error_after_a_deadline(
     assert trainer.parallel is not None
     [fork] = trainer.parallel._forks
     os.kill(child_of(trainer), signal.SIGSTOP)
-    with pytest.raises(parallel_gradients.ForkLost, match="taken nothing"):
+    with pytest.raises(parallel_gradients.ForkLost, match="not read its share"):
         fork.ask([b"more than a socket holds" * 100_000])  # type: ignore[list-item]
     fork.end()
 
@@ -208,7 +208,7 @@ def test_a_fork_that_hangs_at_its_start_is_ended(model_dir: Path, two_threads: N
     monkeypatch.setattr(parallel_gradients.get_context("fork").Process, "start", start)
     monkeypatch.setattr(parallel_gradients, "START_S", 0.5)
     monkeypatch.setattr(parallel_gradients, "show_command_line", lambda _: os.getpid() == own or time.sleep(60))
-    with pytest.raises(parallel_gradients.ForkLost, match="sent nothing"):
+    with pytest.raises(parallel_gradients.ForkLost, match="has not answered"):
         Trainer(model_dir)
     assert [has_ended(pid) for pid in pids] == [True]
 

@@ -56,7 +56,7 @@ def place(sequence: Sequence, ledger: Ledger) -> int | None:
     # sequence that would run alone may use the whole budget.
     need = ledger.blocks(size + 1) + running - own
     if kept is not None:
-        kept.waiters += 1  # protects the trajectory's own kept row from eviction
+        kept.waiters += 1  # the trajectory's own kept row counts as awaited, and these are evicted last
     fits = ledger.make_room(need, even_awaited=running == 0)
     if not fits and running == 0:
         fits = ledger.make_room(ledger.blocks(size) - own, even_awaited=True)

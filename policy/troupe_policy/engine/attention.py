@@ -46,7 +46,7 @@ def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0,
 
 
 def _among_themselves(query, key, value, window: int | None, scaling: float) -> torch.Tensor:
-    """Causal attention of the pass's tokens alone, for sequences that start at position 0 in this pass. Returns
+    """Causal attention among the pass's own tokens, for sequences that start at position 0 in this pass. Returns
     [b, heads, t, dim].
     """
     width, shared = query.shape[2], query.shape[1] > key.shape[1]

@@ -47,7 +47,7 @@ class Forward:
 
     def prefill(self, rows: np.ndarray, starts: np.ndarray, pieces: list[np.ndarray]) -> None:
         """Computes keys and values of the tokens pieces[i] (int32 [n]) and writes them into row rows[i], from position
-        starts[i] on. The caller sees to it that all starts are 0, or none is.
+        starts[i] on. Either all starts must be 0, or none.
         """
         lengths = np.array([len(piece) for piece in pieces])
         count, width = len(rows), int(lengths.max())

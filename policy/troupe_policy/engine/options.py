@@ -12,9 +12,9 @@ class EngineOptions:
     max_sequences: upper bound on the sequences that run at once, one row each. context_tokens: upper bound on prompt
     and response together, lowered to the model's own; 0 is the model's own, at most 4096. prefill_tokens: upper bound
     on the padded tokens of one forward pass of a prefill, and on the tokens that all prefills of an iteration compute;
-    not used in deterministic mode. max_waiting: upper bound on waiting requests; more are refused. deterministic:
-    answers are equal to the bit, whatever else runs. entropies: report the entropy of the distribution that each token
-    was sampled from. version: policy version of the weights that are loaded at start.
+    not used in deterministic mode. max_waiting: upper bound on waiting requests; more are refused. deterministic: equal
+    requests get equal answers, to the bit, whatever other requests run. entropies: report the entropy of the
+    distribution that each token was sampled from. version: policy version of the weights that are loaded at start.
     """
 
     kv_tokens: int = 65536

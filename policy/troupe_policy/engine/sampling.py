@@ -26,7 +26,7 @@ def _mix(x: np.ndarray) -> np.ndarray:
 
 
 def uniforms(seeds: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Uniform numbers in [0, 1), float32 [n]: a function of (seed, position) alone.
+    """Uniform numbers in [0, 1), float32 [n], each a function of (seed, position) only.
 
     seeds: uint64 [n]; positions: int64 [n], the index of the token within its turn.
     The numbers have 23 bits, so that their product with a float32 total is always below the total.

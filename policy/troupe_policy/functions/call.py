@@ -3,7 +3,7 @@
 In: one JSON object on stdin, {file, source, function, arguments}. Out: the function's value on stdout: a string as it
 is, None as nothing, any other value as JSON; on stderr what the function printed. If the source or the function raises,
 or the value cannot be written as JSON, stderr ends with the error, with its line if that is in the file, and the exit
-code is 1. Invariant: uses the standard library alone, and takes the source from stdin, because the user's files are not
+code is 1. Invariant: uses only the standard library, and takes the source from stdin, because the user's files are not
 in the sandbox.
 """
 

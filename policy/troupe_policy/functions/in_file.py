@@ -4,7 +4,7 @@ arguments.
 Out: one line of JSON: {"fault", "line"?} with the first problem, or {} if there is none. Checks the syntax, that this
 interpreter finds the packages that statements of the top level import, that the top level defines FUNCTION, and, for a
 `def` of the top level without decorators, that two positional arguments fit it. Invariant: no line of FILE runs; uses
-the standard library alone, so that any interpreter can run this script by its path.
+only the standard library, so that any interpreter can run this script by its path.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _unfit(node: ast.FunctionDef | ast.AsyncFunctionDef, given: int) -> dict[str
         return {"fault": f"{signature} cannot be called with {given} positional arguments (answer, task)", "line": node.lineno}
     if unset:
         what = f"keyword-only {', '.join(repr(name) for name in unset)} without a default"
-        return {"fault": f"{signature} has {what}; the call passes answer and task alone, by position", "line": node.lineno}
+        return {"fault": f"{signature} has {what}; the call passes only answer and task, by position", "line": node.lineno}
     return {}
 
 

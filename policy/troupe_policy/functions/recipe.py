@@ -41,7 +41,7 @@ def recipe_in(file: str) -> dict[str, Any]:
     try:
         json.dumps(whole)
     except TypeError as error:
-        return {"fault": f"recipe: {error}; use values that JSON has, and functions in 'tools' and 'reward' alone"}
+        return {"fault": f"recipe: {error}; use values that JSON has, and functions only in 'tools' and 'reward'"}
     return {"recipe": whole}
 
 

@@ -88,9 +88,9 @@ def save_weights(
     """Publishes weights that `transformers` loads, and returns the manifest.
 
     companions: files by name, copied unchanged. weights: tensors to write instead of the model's own, under its names.
-    dtype: name of the floating-point weights' dtype, for the config and the manifest; nothing is converted. parts: by
-    file name, tensors by name; each file lies in a folder, since engines load every safetensors file beside the config.
-    described: further entries of the manifest.
+    dtype: name of the floating-point weights' dtype, for the config and the manifest; nothing is converted. parts:
+    further tensor files, {file name: {tensor name: tensor}}; each lies in a folder, since engines load every
+    safetensors file beside the config. described: further entries of the manifest.
     """
     target = Path(directory)
     with naming_disk_full(target, "the published weights"), published_directory(target) as temporary:
@@ -111,7 +111,7 @@ def save_weights(
 
 
 def _name_dtype(config: Path, dtype: str) -> None:
-    """Writes the weights' dtype into the config: save_pretrained names the dtype of the model in memory there."""
+    """Writes the weights' dtype into the config, where save_pretrained puts the dtype of the model in memory."""
     fields = json.loads(config.read_text())
     if fields.get("dtype", dtype) == dtype:
         return
@@ -157,8 +157,8 @@ def link_or_copy(source: Path, file: Path) -> None:
 def read_manifest(directory: str | Path, *, expected: str = "", verify: bool = True) -> dict | None:
     """Returns the manifest, or None if the directory has none. expected: sha256 in hex that manifest.json must have;
     empty turns that check off. verify: also check every file that the manifest names, or, in format 1, which names
-    none, the digest of the weights. Raises CheckpointError if a check fails, the manifest is damaged or of a newer format, or
-    the directory does not exist.
+    none, the digest of the weights. Raises CheckpointError if a check fails, the manifest is damaged or of a newer
+    format, or the directory does not exist.
     """
     path = Path(directory)
     if not path.is_dir():
@@ -198,7 +198,7 @@ def of_model(name: str) -> bool:
 
 def read_weights(directory: str | Path, model: nn.Module) -> dict[str, Tensor]:
     """Reads the weights of `directory` by the names that `model` has, in float32. Raises CheckpointError if they
-    cannot be read or do not fit `model`: its head may be tied to its embedding only if theirs is.
+    cannot be read or do not fit `model`. If `model` ties its head to its embedding, both must be equal in the weights.
     """
     try:
         source = AutoModelForCausalLM.from_pretrained(str(directory), dtype=torch.float32, local_files_only=True)
@@ -223,7 +223,7 @@ def _check_ties(directory: str | Path, given: Mapping[str, Tensor], wanted: Mapp
             raise CheckpointError(
                 "trainer.shape_mismatch",
                 f"the checkpoint in {directory} belongs to another model: {other} and {name} are one tensor in this "
-                "model (tie_word_embeddings), and differ there",
+                "model (tie_word_embeddings), but differ in the checkpoint",
             )
 
 
@@ -234,7 +234,7 @@ def check_shapes(directory: str | Path, given: Mapping[str, Tensor], wanted: Map
     problems = [f"{name} is missing" for name in wanted if name not in given]
     problems += [f"{name} is not in this model" for name in given if name not in wanted]
     problems += [
-        f"{name} is {list(given[name].shape)} there and {list(tensor.shape)} here"
+        f"{name} has the shape {list(given[name].shape)} in the checkpoint and {list(tensor.shape)} in this model"
         for name, tensor in wanted.items()
         if name in given and given[name].shape != tensor.shape
     ]

@@ -34,9 +34,9 @@ CUT_SHORT = re.compile(r"unexpected pos \d+")
 
 
 def code_of(error: BaseException | None) -> str | None:
-    """Returns DISK_FULL or TOO_LARGE if `error`, or one of the errors that caused it, says so; else None. An OSError
-    with a number decides alone: its own causes are not read. A short write is TOO_LARGE if the process has a limit on
-    the size of a file (RLIMIT_FSIZE), else DISK_FULL.
+    """Returns DISK_FULL or TOO_LARGE if `error`, or one of the errors that caused it, says so; else None. The first
+    OSError with a number decides by that number; its causes are not read. A short write is TOO_LARGE if the process has
+    a limit on the size of a file (RLIMIT_FSIZE), else DISK_FULL.
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
@@ -78,10 +78,10 @@ def naming_disk_full(target: Path, what: str) -> Iterator[None]:
             raise
         if code == TOO_LARGE:
             raise CheckpointError(
-                code, f"{what} in {target} needs a file that is larger than a file may be here (`ulimit -f`, or the file system's limit)"
+                code, f"{what} in {target} needs a file that is larger than a file may be here (`ulimit -f`, or the file system's limit): raise the limit"
             ) from error
         free = free_bytes(Path(target)) / 2**20
         raise CheckpointError(
             code, f"the disk has no space left for {what} in {target}, or the user's quota is used up; {free:.1f} MiB of the file system "
-            "are free now that what was written is removed"
+            "are free, after the files of this write were removed"
         ) from error

@@ -43,7 +43,7 @@ class Entropies:
         the first token has no distribution.
         """
         if len(tokens) != len(mask) or not tokens:
-            raise ValueError(f"{len(tokens)} tokens and {len(mask)} mask entries: expected as many, and at least one")
+            raise ValueError(f"{len(tokens)} tokens and {len(mask)} mask entries: expected one mask entry for each token, and at least one token")
         picks = [at for at, one in enumerate(mask) if one]
         if picks and picks[0] == 0:
             raise ValueError("the first token has mask 1, but no token before it predicts it")
@@ -63,7 +63,7 @@ class Entropies:
 
 
 def serve(model: Entropies, temperature: float, source: TextIO, sink: TextIO) -> None:
-    """Reads JSON lines from `source` and writes an answer to each on `sink`. `temperature`: of lines without one."""
+    """Reads JSON lines from `source`, writes an answer to each on `sink`. `temperature`: for lines that have none."""
     for line in source:
         asked = json.loads(line)
         at = asked.get("temperature", temperature)
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         serve(Entropies(given.model, given.device), given.temperature, sys.stdin, sys.stdout)
     except (OSError, ValueError, KeyError, RuntimeError, UnsupportedModel) as error:
-        print(f"entropies under the model in {given.model}: {type(error).__name__}: {error}", file=sys.stderr)
+        print(f"cannot compute entropies under the model in {given.model}: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -59,7 +59,7 @@ class ModelSpec:
         wrong = [f"unknown field {name!r}" for name in fields if name not in known]
         wrong += [f"missing field {name!r}" for name in ("config", "corpus", "vocabulary") if name not in fields]
         if wrong:
-            raise ValueError(f"model specification: {', '.join(wrong)}")
+            raise ValueError(f"model specification: {', '.join(wrong)}; required: config, corpus, vocabulary; optional: seed, chatTemplate, addedTokens")
         return ModelSpec(
             config=fields["config"],
             corpus=Path(fields["corpus"]),

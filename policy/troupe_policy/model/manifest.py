@@ -46,8 +46,8 @@ def manifest_digest(manifest: Mapping[str, object]) -> str:
 
 def load_manifest(directory: Path, expected: str = "") -> dict | None:
     """Reads the manifest; None if there is none and `expected` is empty. expected: the sha256 in hex that manifest.json
-    must have; empty turns that check off. Raises CheckpointError if it is missing, differs, is damaged or has a newer
-    format.
+    must have; empty turns that check off. Raises CheckpointError if `expected` is given and the file is missing or
+    differs, or if the file is damaged or has a newer format.
     """
     file = directory / MANIFEST
     if not file.is_file():

@@ -1,10 +1,10 @@
 """Publishes a directory atomically: readers see the whole old content or the whole new one.
 
 In: a block that writes files into a temporary directory. Out: the target directory with those files, fsynced.
-Invariant: a crash at any point leaves the old target or the new one, where the system and the file system can
-exchange two paths (Linux); elsewhere an existing target is missing between two renames, and after a crash there until
-the next call for a target in the same folder, which puts the old target back. That call also removes the temporary
-directories of dead processes.
+Invariant: where the system and the file system can exchange two paths (Linux), a crash at any point leaves the old
+target or the new one. Elsewhere an existing target is missing between two renames; after a crash between them, the next
+call for a target in the same folder puts the old target back. Each call also removes the temporary directories of dead
+processes in that folder.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def published_directory(target: Path) -> Iterator[Path]:
     """Yields a temporary directory beside `target`; when the block succeeds, the directory is fsynced and becomes
     `target`.
 
-    An older `target` is exchanged in one system call, if the system has it, then removed. When the block fails,
-    `target` is unchanged and the temporary directory is removed. What processes that died left beside it is restored or
-    removed first.
+    Before the block, leftovers of dead processes beside `target` are restored or removed. An older `target` is
+    exchanged in one system call, if the system has it, then removed. When the block fails, `target` is unchanged and
+    the temporary directory is removed.
     """
     target = target.absolute()
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -151,7 +151,7 @@ class Renderer:
             if number + 1 < len(turns):
                 between = messages[turn + 1 : turns[number + 1]]
                 if not between or any(message["role"] not in ("tool", "user") for message in between):
-                    raise RenderError(f"between the assistant messages {turn} and {turns[number + 1]} (counted from 0) only tool responses and user messages may stand, and at least one")
+                    raise RenderError(f"between the assistant messages {turn} and {turns[number + 1]} (counted from 0), expected at least one message, and only tool responses and user messages")
                 before = self._following(between)
         return parts
 
@@ -215,7 +215,7 @@ def _find_template(directory: Path, tokens: Tokens) -> str:
         named = {entry["name"]: entry["template"] for entry in declared}
         declared = named.get("tool_use") or named.get("default")
     if not declared:
-        raise RenderError(f"the model in {directory} has no chat template: give a file as model.template of the recipe, or in a chat or a gateway without a recipe with --template")
+        raise RenderError(f"the model in {directory} has no chat template: set model.template in the recipe to a file, or pass --template FILE to a chat or gateway without a recipe")
     return declared
 
 

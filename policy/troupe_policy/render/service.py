@@ -27,7 +27,7 @@ logger = logging.getLogger("troupe_policy")
 
 
 class RenderService(rpc.RenderServicer):
-    """Has a method for each request of `RenderCall`, from it to the answer's field of the same name."""
+    """Has one method per request of `RenderCall`. Its result is the field of that name in `RenderAnswer`."""
 
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
@@ -53,7 +53,7 @@ class RenderService(rpc.RenderServicer):
         try:
             answer = pb.RenderAnswer(number=call.number, **{name: getattr(self, name)(getattr(call, name))})
             if answer.ByteSize() > ANSWER_BYTES:  # gRPC would end the stream, with all other calls
-                raise ValueError(f"the answer has {answer.ByteSize()} bytes, at most {ANSWER_BYTES} can be sent")
+                raise ValueError(f"the answer has {answer.ByteSize()} bytes, at most {ANSWER_BYTES} can be sent: ask for fewer items at once")
             return answer
         except REFUSALS as error:
             return pb.RenderAnswer(number=call.number, refused=str(error))

@@ -25,7 +25,7 @@ from typing import Any
 
 from ..child_process import die_with_parent
 
-# Upper bound on the characters of a reason. The file and line that end the reason of an error are added to them.
+# Upper bound on the characters of a reason. The file and line at the end of an error's reason do not count.
 WHY_CHARS = 500
 
 

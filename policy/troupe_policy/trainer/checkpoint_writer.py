@@ -32,7 +32,7 @@ WHAT = "a checkpoint"
 
 @dataclass(frozen=True)
 class SavedCheckpoint:
-    """manifest: sha256 of the manifest, which has the digest of every other file. size: bytes of all files."""
+    """manifest: sha256 of the manifest, which has the digest of every other file. size: bytes of those files."""
 
     manifest: str
     size: int
@@ -70,8 +70,8 @@ class CheckpointWriter:
 
         weights: published directory whose files become part of the checkpoint; None for a checkpoint without published
         weights. parts: by folder, live tensors, which are taken out of `parts` when they are copied, or a folder of an
-        earlier checkpoint that holds them already. manifest: called on rank 0 only; returns the entries of the manifest
-        except `files`, and under `weights` the `files` entry of the published directory, which is not written as such.
+        earlier checkpoint that holds them already. manifest: called on rank 0 only; returns the manifest's entries
+        without `files`, and as `weights` the `files` entry of the published directory's manifest (not itself written).
         If `manifest` raises OSError or CheckpointError, or the directory cannot be made, rank 0 raises that error and
         the others CheckpointError.
         """
@@ -164,7 +164,7 @@ class CheckpointWriter:
         return SavedCheckpoint(hashlib.sha256(text.encode()).hexdigest(), size)
 
     def _linked(self, source: Path, folder: str, temporary: Path) -> Digests:
-        """Links the files of an earlier checkpoint's folder; their digests stand in its manifest."""
+        """Links the files of an earlier checkpoint's folder. Returns their digests from that checkpoint's manifest."""
         known: Digests = json.loads((source.parent / MANIFEST).read_text())["files"]
         found = {name: described for name, described in known.items() if name.startswith(f"{folder}/")}
         for name in found:

@@ -51,13 +51,13 @@ def fine_tune(
     checkpoints: PartialCheckpoints,
     on_saved: OnSaved,
 ) -> Metrics:
-    """Fine-tunes, as Trainer.sft describes. The metric `loss` is the mean over the last tenth of the optimizer steps,
-    rounded down, but over one step at least.
+    """Fine-tunes, as Trainer.sft describes. The metric `loss` is the mean loss of the last tenth of the optimizer
+    steps (their number is rounded down, but at least one).
     """
     counts = _trained_counts(state, examples)
     kept = [at for at, count in enumerate(counts) if count > 0]
     if not kept:
-        raise TrainerError("trainer.empty_batch", f"none of the {len(examples)} examples has a token to train on")
+        raise TrainerError("trainer.empty_batch", f"none of the {len(examples)} examples has a token to train on, which is one with mask 1 after the first token")
     meter = Meter()
     all_lengths = _lengths(examples)
     lengths = [int(all_lengths[at]) for at in kept]
@@ -169,7 +169,7 @@ def _accumulate(state: TrainingState, batch: Batch, should_stop: Callable[[], bo
 
 
 def _picked(batch: Batch, part: Sequence[int]) -> Batch:
-    """The sequences of the batch with these indices, read."""
+    """Reads the sequences of the batch with these indices."""
     return Batch(
         [batch.tokens[at] for at in part],
         [batch.masks[at] for at in part],

@@ -139,8 +139,8 @@ def _saved_progress(state: TrainingState, progress: _Progress) -> dict[str, obje
 
 def _logprobs_of(micros: Sequence[MicroBatch]) -> dict[str, Tensor]:
     """Log-probabilities of this rank's trained tokens, float32 [tokens], laid end to end: `old` under π_old,
-    `reference` under the reference; each only if every micro-batch has it. After the first update they cannot be
-    computed again.
+    `reference` under the reference; each only if every micro-batch has it. After the first update π_old is gone, so
+    `old` cannot be computed again.
     """
     named = {"old": [micro.old_logp for micro in micros], "reference": [micro.reference_logp for micro in micros]}
     # With `engine-logprobs`, `old_logp` of later mini-batches is not set yet, and need not be saved: the batch holds

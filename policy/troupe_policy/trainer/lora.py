@@ -2,9 +2,8 @@
 
 In: a causal LM and LoraOptions. Out: the model with frozen weights and trained adapters; merged weights; peft's
 config.
-Invariants: the frozen weights never change, so the adapters are the only weights that training needs to continue, and
-that a server needs that already has the model. For every other reader W + (alpha / rank)·B·A is published under the
-model's own names.
+Invariants: the frozen weights never change, so a resumed training, and a server that has the base model, need no
+weights but the adapters. For every other reader W + (alpha / rank)·B·A is published under the model's own names.
 Source: arXiv 2106.09685.
 """
 
@@ -65,7 +64,7 @@ def linear_names(model: nn.Module) -> list[str]:
 
 
 def config_json(model: nn.Module, base: str) -> bytes:
-    """Content of peft's adapter_config.json. model: with its adapters. base: the directory of the model without them.
+    """Content of peft's adapter_config.json. model: the model with adapters. base: directory of the model without them.
     """
     config = {**model.peft_config[ADAPTER].to_dict(), "base_model_name_or_path": base, "inference_mode": True}  # type: ignore[index]
     # The config holds sets; they are sorted, so that the bytes are the same every time.

@@ -51,7 +51,7 @@ class Optimizer:
     def apply(self, loss: float, rate: float, max_grad_norm: float) -> float:
         """Checks, clips and applies the gradients. Returns the gradient's norm before clipping.
 
-        loss: the whole batch's, the same number on every rank. max_grad_norm: 0 turns clipping off.
+        loss: loss of the whole batch, the same number on every rank. max_grad_norm: 0 turns clipping off.
         Raises TrainerError trainer.not_finite with nothing changed.
         """
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
@@ -102,8 +102,8 @@ class Optimizer:
         self.updates = updates
 
     def prepare_state(self, names: Iterable[str], prefix: str, updates: int) -> None:
-        """Replaces the optimizer's state by zero tensors, into which a checkpoint is read. names: the checkpoint's
-        tensors. Those that begin with `prefix` are the optimizer's: the rest of such a name is one of `named_state`.
+        """Replaces the optimizer's state by zero tensors, into which a checkpoint is read. names: names of the
+        checkpoint's tensors. `prefix` marks the optimizer's tensors; the rest of such a name is one of `named_state`.
         """
         self.reset()
         for name in names:

@@ -1,9 +1,9 @@
 """Arguments of a trainer's calls: trajectories and options; and the error that refuses them.
 
 In: fields as they came over the wire. Out: checked arguments. Invariants: no option has a default here, since the
-recipe's schema has all of them; a message that lacks one is refused. The schema also refuses contradicting fields;
-this file checks only what the schema cannot know: the names that this package implements, the arrays, and the model's
-vocabulary and context.
+recipe's schema has all defaults; a message that lacks an option is refused. The schema also refuses contradicting
+fields; this file checks only what the schema cannot know: the names that this package implements, the arrays, and the
+model's vocabulary and context.
 """
 
 from __future__ import annotations

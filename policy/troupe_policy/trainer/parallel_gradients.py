@@ -1,4 +1,4 @@
-"""Gradients of several parts of a batch at once on a CPU: this process computes one part, a fork of it each other part.
+"""Computes gradients of several parts of a batch at once on a CPU: this process computes one, each fork another.
 
 A small model's operations are too short to be spread over cores, and threads of one interpreter wait for each other
 between them: with the quickstart's model two threads need 0.95 of one thread's time for a batch, two processes 0.76.
@@ -7,8 +7,8 @@ In: parts of a batch, in one list for each process; the function from a part to 
 Out: the sum of the losses, and gradients in `.grad`.
 Invariants: the model's parameters and buffers lie in memory that all processes share, so an update is seen by all.
 Gradients are summed in the order of the lists, so the same lists give the same bits. A fork ends with this process,
-also by kill -9; one that is lost, or keeps this process waiting for ANSWER_S, is an error after which this trainer is
-of no use.
+kill -9 included. If a fork is lost, or keeps this process waiting for ANSWER_S (600 s), ForkLost is raised, and the
+trainer cannot be used any more.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ from .options import TrainerError
 T = TypeVar("T")
 Gradients = list[Tensor | None]
 
-# Upper bound on a model's parameters: above it, an operation's own threads are as fast, and need one gradient instead of
-# one for each process.
+# Upper bound on a model's parameters. For larger models torch's own threads are as fast, and need one gradient instead
+# of one for each process.
 MOST_PARAMETERS = 4_000_000
-# Upper bound on the processes: each has a gradient and activations of its own.
+# Upper bound on the processes, because each has a gradient and activations of its own.
 MOST_PROCESSES = 8
-# Seconds that this process waits for a fork to take or to answer its share, and to try a gradient at its start.
+# Seconds that this process waits for a fork to read its share, and again for the answer.
 ANSWER_S = 600.0
+# Seconds that this process waits for a new fork to compute a first gradient.
 START_S = 30.0
 logger = logging.getLogger("troupe_policy")
 
@@ -56,11 +57,11 @@ class ForkRefused(RuntimeError):
 
 
 class ParallelGradients(Generic[T]):
-    """`processes`: number of parts at once, this process's own included."""
+    """Computes gradients in this process and in forks of it. `processes`: their number, this process included."""
 
     def __init__(self, model: nn.Module, processes: int, loss_of: Callable[[T], Tensor]) -> None:
-        """Moves the model to shared memory and forks. A part has to be picklable. The forks end with the thread that
-        makes them, too. Raises ForkRefused, ForkLost, OSError; then no fork is left.
+        """Moves the model to shared memory and forks. A part has to be picklable. The forks also end when the thread
+        that makes them ends. Raises ForkRefused, ForkLost or OSError, after which no fork is left.
         """
         self.processes = processes
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -79,8 +80,8 @@ class ParallelGradients(Generic[T]):
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """The caller's operations run in its own thread alone: the threads that share them otherwise wait for the next
-        one on the cores that `backward` needs.
+        """Within the block torch uses no threads but the caller's: its other threads would wait for the next operation
+        on the cores that `backward` needs.
         """
         own = torch.get_num_threads()
         torch.set_num_threads(1)
@@ -90,10 +91,10 @@ class ParallelGradients(Generic[T]):
             torch.set_num_threads(own)
 
     def backward(self, shares: Iterable[Sequence[T]]) -> float:
-        """Adds to `.grad` the gradients of all losses; returns their sum. shares: one for each process. Each is sent to
-        its fork as soon as it is read; the last one is computed here.
+        """Adds the gradients of all losses to `.grad`; returns the sum of the losses. shares: one for each process.
+        Each is sent to its fork as soon as it is read; this process computes the last one.
 
-        Raises the first error when all processes have ended their shares; ForkLost.
+        Raises a share's first error when all processes have ended their shares; ForkLost if a fork is lost.
         """
         remaining = iter(shares)
         asked: list[_Fork[T]] = []
@@ -103,7 +104,7 @@ class ParallelGradients(Generic[T]):
                 asked.append(fork)
             own = _gradients(self._parameters, next(remaining), self._loss_of)
         finally:
-            # Also after an error: an answer that stays in its pipe would be taken for that to the next batch.
+            # Read after an error, too: an answer left in its pipe would be taken for the answer to the next batch.
             answers = [fork.answer() for fork in asked]
         total = 0.0
         for loss, gradients in (*(fork.result(answer) for fork, answer in zip(asked, answers, strict=True)), own):
@@ -116,7 +117,7 @@ class ParallelGradients(Generic[T]):
 
 @dataclass(frozen=True)
 class _Answer:
-    """What a fork sends: the loss of its share, and which parameters have a gradient, which is in shared memory; or the
+    """Answer of a fork: the loss of its share, and which parameters have a gradient (it is in shared memory); or the
     code and the text of an error.
     """
 
@@ -131,7 +132,7 @@ class _Fork(Generic[T]):
     def __init__(
         self, parameters: Sequence[nn.Parameter], loss_of: Callable[[T], Tensor], others: Sequence[Connection]
     ) -> None:
-        """others: this process's ends of other pipes, which the fork closes: it would keep them open."""
+        """others: this process's ends of the other forks' pipes. The new fork inherits them and closes its copies."""
         self.connection, theirs = Pipe()
         self._gradients = _shared_like(parameters)
         given = (theirs, [*others, self.connection], parameters, self._gradients, loss_of, os.getpid())
@@ -151,7 +152,7 @@ class _Fork(Generic[T]):
         try:
             self.connection.send(share)
         except BlockingIOError as error:
-            raise ForkLost(f"a process that computes gradients has taken nothing for {ANSWER_S:.0f} s") from error
+            raise ForkLost(f"a process that computes gradients has not read its share for {ANSWER_S:.0f} s") from error
         except OSError as error:
             raise self._lost() from error
 
@@ -159,7 +160,7 @@ class _Fork(Generic[T]):
         deadline_s = ANSWER_S if within_s is None else within_s
         try:
             if not self.connection.poll(deadline_s):
-                raise ForkLost(f"a process that computes gradients has sent nothing for {deadline_s:.0f} s")
+                raise ForkLost(f"a process that computes gradients has not answered for {deadline_s:.0f} s")
             answer: _Answer = self.connection.recv()
         except (EOFError, OSError) as error:
             raise self._lost() from error
@@ -174,7 +175,7 @@ class _Fork(Generic[T]):
         return answer.loss, [gradient.clone() if present else None for gradient, present in pairs]
 
     def end(self) -> None:
-        """Ends the process, whatever it does."""
+        """Kills the forked process, whatever it does."""
         self._process.kill()
         self._process.join()
         self.connection.close()
@@ -192,7 +193,7 @@ def _serve(  # noqa: PLR0913
     loss_of: Callable[[T], Tensor],
     parent: int,
 ) -> None:
-    """Answers shares until the pipe ends. shared: where the gradients go."""
+    """Answers shares until the pipe ends. shared: tensors in shared memory that get the gradients."""
     end_with_parent(parent)
     show_command_line([sys.executable, "-m", __name__, "--parent", str(parent)])
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -246,15 +247,15 @@ def _gradients(
 
 
 def _shared_like(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Zeros of these shapes and dtypes, each in memory of its own that later forks share. The memory is anonymous: it
-    is bounded by no size of /dev/shm, and goes with the last process.
+    """Zeros of these shapes and dtypes, each in memory of its own that later forks share. The memory is anonymous: the
+    size of /dev/shm does not bound it, and the kernel frees it when the last process ends.
     """
     memory = lambda one: torch.frombuffer(mmap.mmap(-1, one.numel() * one.element_size()), dtype=one.dtype)  # noqa: E731
     return [memory(one).view(one.shape) if one.numel() > 0 else torch.zeros_like(one) for one in tensors]
 
 
 def _limit_sends(connection: Connection) -> None:
-    """A send that waits longer than ANSWER_S for the other side to read is a BlockingIOError."""
+    """Makes a send raise BlockingIOError if the other side does not read for ANSWER_S."""
     with socket.socket(fileno=os.dup(connection.fileno())) as ours:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", int(ANSWER_S), int(ANSWER_S % 1 * 1e6)))
 
@@ -262,8 +263,8 @@ def _limit_sends(connection: Connection) -> None:
 def parallel_gradients(
     model: nn.Module, device: torch.device, loss_of: Callable[[T], Tensor]
 ) -> ParallelGradients[T] | None:
-    """For a small model on a CPU, on Linux, with several threads; else, and where torch computes no gradients in forks,
-    None.
+    """Returns ParallelGradients for a model of at most MOST_PARAMETERS on a CPU under Linux, if torch has several
+    threads; else None. Returns None, too, if torch computes no gradients in forks.
     """
     threads = torch.get_num_threads()
     size = sum(parameter.numel() for parameter in model.parameters())

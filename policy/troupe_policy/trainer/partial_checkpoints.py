@@ -3,9 +3,9 @@ trainer resumes the call.
 
 In: the training state, the call's progress. Out: checkpoints whose names end with their number of updates; the progress
 that a checkpoint holds.
-Invariants: a checkpoint belongs to one call. Its manifest names the call's data and options, and a call with others
-refuses the checkpoint before a weight changes. A call that resumes on the same number of ranks ends with the weights
-and losses of an uninterrupted call. No call draws random numbers of torch (dropout is off), so none are saved.
+Invariants: a checkpoint belongs to one call. Its manifest names the call's data and options; a call with other data or
+options refuses the checkpoint before a weight changes. A call that resumes on the same number of ranks ends with the
+weights and losses of an uninterrupted call. No call draws random numbers of torch (dropout is off), so none are saved.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class PartialWriter:
         """Begins a checkpoint if one is due after update `updates` (of `of` in all); none is written after the last.
         Collective.
 
-        progress: JSON values, the same keys as `resume` returns; called on every rank. tensors: those of this rank
-        alone, by name.
+        progress: JSON values, the same keys as `resume` returns; called on every rank. tensors: this rank's own, by
+        name.
         """
         every = self._checkpoints.every
         if every <= 0 or updates % every != 0 or updates >= of:
@@ -123,7 +123,7 @@ class PartialWriter:
             if any(saved.get(key) != value for key, value in self._what.items()):
                 raise CheckpointError(
                     "trainer.other_call",
-                    f"the checkpoint in {directory} is not of this call: it holds the progress of no call, or of one on other data or with other options; start without it",
+                    f"the checkpoint in {directory} is not of this call: it holds no call's progress, or that of a call with another owner, other data or other options; start without it",
                 )
             # The sums of a step's metrics are per rank, and so are log-probabilities that were saved.
             of_ranks = self._kind == "step" or saved_state.PARTIAL in optimizer

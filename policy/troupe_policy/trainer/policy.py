@@ -40,9 +40,9 @@ class Policy(nn.Module):
         decided: tuple[str, bool] | None = None,
     ) -> None:
         """checked: compare the log-probabilities with the model's own logits. attention: the kernel to try with this
-        model; if it does not work, sdpa or padding takes its place. named: the recipe names the kernel: varlen or flex
-        that does not work then raises ValueError. device: where the trainer will compute; the model may still be on the
-        host. decided: the `decisions` of another rank; nothing is tried.
+        model; if it does not work, sdpa or padding takes its place. named: true if the recipe names the kernel; then
+        varlen or flex raises ValueError if it does not work. device: where the trainer will compute; the model may
+        still be on the host. decided: the `decisions` of another rank; nothing is tried.
         """
         super().__init__()
         self.model = model
@@ -59,7 +59,7 @@ class Policy(nn.Module):
 
     @property
     def decisions(self) -> tuple[str, bool]:
-        """What every rank decides alike: the kernel, and whether the last MLP runs only on chosen tokens."""
+        """Decisions that are equal on all ranks: the kernel, and whether the last MLP runs only on chosen tokens."""
         return self.attention, self.last_mlp.is_on
 
     def forward(
@@ -93,7 +93,7 @@ class Policy(nn.Module):
         self.model.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
         layers = [module for module in self.model.modules() if isinstance(module, GradientCheckpointingLayer)]
         if not layers:
-            raise ValueError(f"no layer of {type(self.model).__name__} supports activation checkpointing: remove the option")
+            raise ValueError(f"no layer of {type(self.model).__name__} supports activation checkpointing: set train.checkpointing to false")
         for layer in layers:
             # transformers recomputes activations only in a layer whose `training` is true. Only the layer's own flag
             # is set: its submodules stay in evaluation mode, so dropout stays off.
@@ -106,7 +106,7 @@ class Policy(nn.Module):
         """
         layers = [module for module in self.model.modules() if isinstance(module, GradientCheckpointingLayer)]
         if not layers:
-            raise ValueError(f"no layer of {type(self.model).__name__} is known to be one that can be compiled: remove the option")
+            raise ValueError(f"{type(self.model).__name__} has no layer that transformers marks as one (GradientCheckpointingLayer), so none can be compiled: set train.compile to false")
         self.last_mlp.remove()
         for layer in layers:
             # In place: parameters keep their names. Activation checkpointing stays outside of the compiled part.
@@ -122,7 +122,7 @@ def _working_kernel(model: nn.Module, asked: str, named: bool, device: torch.dev
     if is_packed and (asked == "sdpa" or kernel_works(asked, device or next(model.parameters()).device, model.config.get_text_config())):
         return asked
     if named and asked != "sdpa":
-        raise ValueError(f"{asked} does not compute the attention of {name}: set auto")
+        raise ValueError(f"the kernel {asked} does not compute the attention of {name} here: set train.attention to auto")
     if is_packed:
         logger.warning("the attention kernel %s does not work with %s here: sdpa is used", asked, name)
     return "sdpa" if is_packed else "padded"

@@ -1,7 +1,8 @@
 """Reads the stream of a Step call: its options, its checkpoints, its sequences.
 
 In: parts of the stream, as policy.proto has them. Out: both messages, and sequences with arrays.
-Invariant: a call holds at most `max_tokens` tokens; a longer one is refused at its first sequence beyond them.
+Invariant: a call holds at most `max_tokens` tokens; a call with more is refused at the first sequence beyond that
+bound.
 """
 
 from __future__ import annotations

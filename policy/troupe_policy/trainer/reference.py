@@ -26,7 +26,7 @@ class Reference:
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
         self._parameters = parameters
         self._kept: dict[str, Tensor] = {}
-        # Number of references taken or loaded so far, so no two references have the same. A checkpoint links the files
+        # Number of references taken or loaded so far, so no two references share a number. A checkpoint links the files
         # of a version that was saved before, instead of writing them again.
         self.version = 0
 

@@ -37,7 +37,7 @@ from .whole_checkpoint import ADAPTER, REFERENCE
 # names of the adapter's files in peft's format
 ADAPTER_FILE, ADAPTER_CONFIG = f"{ADAPTER}/adapter_model.safetensors", f"{ADAPTER}/adapter_config.json"
 TRAINING = "training"
-# folder of the tensors that each rank of an unfinished RL step saves for itself alone
+# folder of the tensors that each rank of an unfinished RL step saves for itself
 PARTIAL = "partial"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -96,8 +96,8 @@ def begin_checkpoint(
     fails. Collective.
 
     weights: directory in which `publish` put the same weights; None for a checkpoint that no engine loads. counters:
-    further entries of the manifest's `optimizer`. own: tensors of this rank alone, which only a trainer of as many
-    ranks can read; either every rank gives some or none does.
+    further entries of the manifest's `optimizer`. own: this rank's own tensors, which only a trainer with the same
+    number of ranks can read; every rank passes some, or none does.
     """
     state.writer.wait()
     parts: dict[str, Mapping[str, Tensor] | Path] = {TRAINING: live_tensors(state)}
@@ -181,12 +181,12 @@ def own_tensors(state: TrainingState, directory: Path) -> dict[str, Tensor]:
 def load(
     state: TrainingState, directory: Path, expected: str = "", refuse: Callable[[dict], None] = lambda manifest: None
 ) -> dict:
-    """Loads a checkpoint, or weights alone, and returns its manifest. Raises CheckpointError with the state unchanged.
+    """Loads a checkpoint, or published weights, and returns its manifest. Raises CheckpointError with the state
+    unchanged, except in two cases: a checkpoint of format 1 whose optimizer state does not fit its own weights leaves
+    the weights loaded and the optimizer fresh; a file that changes while it is read leaves the state undefined.
 
     expected: sha256 that the manifest must have; empty turns the check off. refuse: called with the manifest on rank 0
-    before anything changes. If it raises CheckpointError, every rank raises it. Two exceptions: a checkpoint of format
-    1 whose optimizer state does not fit its own weights leaves the weights loaded and the optimizer fresh, and a file
-    that changes while it is read leaves the state undefined.
+    before anything changes. If it raises CheckpointError, every rank raises it.
     """
     state.writer.wait_until_copied()
     manifest, problem = None, None

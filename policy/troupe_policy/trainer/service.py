@@ -4,8 +4,9 @@ In: demonstrations in files, streams of sequences; requests to save, to begin a 
 wake. Out: progress, metrics, checkpoints, errors with a code.
 Invariants: one call at a time works on the model, always in the same thread, so results do not depend on the gRPC
 thread that took the call; a checkpoint that was begun is written beside later calls. A second call is refused with
-trainer.busy after LAST_CALL_S (0.25 s), never queued. When the caller of Sft or Step disconnects, its call stops before
-its next micro-batch (batch, where forks divide it), if it has one left, with weights and optimizer as they were.
+trainer.busy after LAST_CALL_S (0.25 s), never queued. When the caller of Sft or Step disconnects, the call stops before
+its next micro-batch (before its next batch, if forks divide batches), and weights and optimizer are as before the call.
+A call in its last micro-batch or batch ends normally.
 """
 
 from __future__ import annotations
@@ -172,8 +173,8 @@ class TrainerService(rpc.TrainerServicer):
         return pb.ResetReply()
 
     def _led(self, method: str, *given: object, **own: Any) -> Any:
-        """Makes a call on every rank. Rank 0 sends it to the others without `own`: callbacks, whose results the method
-        shares, and the sequences of a step, of which it sends each rank its share.
+        """Makes a call on every rank. Rank 0 sends the others the method and `given`, not `own`: callbacks, whose
+        results the method shares with them, and the sequences of a step, of which the method sends each rank its share.
         """
         try:
             self._trainer.ranks.broadcast_call((method, given))

@@ -4,7 +4,7 @@ on.
 In: rank 0's sequences, the options that cut the batch into mini-batches. Out: a description of every sequence on every
 rank, and the arrays of a rank's own share.
 Invariants: a rank other than 0 never holds the arrays of another rank's share. A sequence that rank 0 refuses is
-refused on every rank. The cut depends on the descriptions and the options alone, so all ranks cut alike.
+refused on every rank. The cut depends only on the descriptions and the options, so all ranks cut alike.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _cut(described: Sequence[Described], options: GrpoOptions) -> list[list[int]
     """
     kept = [at for at, one in enumerate(described) if one.trained > 0]
     if not kept:
-        raise TrainerError("trainer.empty_batch", f"none of the {len(described)} sequences has a token to train on")
+        raise TrainerError("trainer.empty_batch", f"none of the {len(described)} sequences has a token to train on, which is one with mask 1 after the first token")
     seed = f"{options.mini_batch_seed}/{described[kept[0]].trajectory}"
     cut = mini_batches([described[at].group for at in kept], options.mini_batches, options.mini_batch_unit, seed)
     return [[kept[at] for at in part] for part in cut]
@@ -106,7 +106,7 @@ def _cut(described: Sequence[Described], options: GrpoOptions) -> list[list[int]
 def _mini_batch(
     part: Sequence[int], described: Sequence[Described], held: dict[int, Arrays], options: GrpoOptions
 ) -> Batch:
-    """The loss's denominators are computed over the whole mini-batch, whichever ranks hold its sequences."""
+    """Makes a mini-batch. Its loss denominators count the whole mini-batch, whichever ranks hold its sequences."""
     members = [described[at] for at in part]
     counts, groups = [one.trained for one in members], [one.group for one in members]
     return Batch(

@@ -137,7 +137,9 @@ class Trainer(TrainingState):
         return saved_state.save(self, Path(directory), with_optimizer)
 
     def checkpoint(self, directory: str | Path, weights: str | Path) -> Future[SavedCheckpoint]:
-        """Begins to write a checkpoint while training goes on. weights: directory to which `save` published the same weights."""
+        """Begins to write a checkpoint while training goes on. weights: directory to which `save` published the same
+        weights.
+        """
         saving = saved_state.begin_checkpoint(self, Path(directory), Path(weights))
         if not self.ranks.is_leader:  # on the other ranks nobody asks for the result
             saving.add_done_callback(lambda ended: self._log_failed(directory, ended.exception()))

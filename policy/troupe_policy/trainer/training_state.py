@@ -180,8 +180,8 @@ class TrainingState:
         return self.cross_entropy(self.micro_batch(part, range(len(part.denominators))))
 
     def micro_batches(self, batch: Batch, max_tokens: int) -> list[MicroBatch]:
-        """Micro-batches of this rank's share of the batch, filled up with idle ones: every rank gets as many as the
-        rank with the most.
+        """Micro-batches of this rank's share of the batch, filled up with idle ones, so that every rank gets the same
+        number of micro-batches.
         """
         lengths = _lengths(batch)
         cuts = [self._cut(lengths, share, self._bound(max_tokens)) for share in self.shares(lengths)]
@@ -190,7 +190,9 @@ class TrainingState:
         return micros + [idle_micro_batch(packed=self.policy.packed, device=self.device) for _ in range(missing)]
 
     def cut_for(self, batch: Batch, max_tokens: int, processes: int) -> list[list[list[int]]]:
-        """Micro-batches for each process, as indices into the batch; together the processes hold at most max_tokens."""
+        """Micro-batches for each process, as indices into the batch. One has at most max_tokens / processes tokens, or
+        is one longer sequence.
+        """
         lengths, bound = _lengths(batch), max(1, self._bound(max_tokens) // processes)
         shares = balanced_shares(sequence_costs(lengths, self.cost_terms), lengths, processes)
         return [self._cut(lengths, share, bound) for share in shares]

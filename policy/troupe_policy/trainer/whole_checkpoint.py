@@ -2,8 +2,8 @@
 reference are such files too.
 
 In: the training state and a directory. Out: the state that the directory holds. Invariants: rank 0 checks the weights,
-and that all files exist, before the first weight changes, and every rank raises its error. Nothing is written in format
-1 any more.
+and that all files exist, before the first weight changes; every rank raises rank 0's error. Nothing is written in
+format 1 any more.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
  *
  * The reward is the weighted mean of two games: 1 for a win, ½ for a tie, 0 for a loss. A game with a strong verdict
  * (>>) counts three times, as in the benchmark's own table. A judge that gives no verdict is asked once more; if it
- * gives none again, the answer has no reward and is counted by that reason.
+ * gives none again, the answer has no reward and is counted under that reason.
  */
 
 import type { RewardFunction } from '../../../config'

@@ -3,8 +3,8 @@
  *
  * in   the instruction's arguments (`kwargs` of a row), a response, the prompt
  * out  true iff the response follows the instruction
- * Invariant: pure, and strict: the response is not normalised before. A missing argument that has no default throws
- * with its name.
+ * Invariant: pure, and strict: the response is checked as it is, without normalisation. A missing argument that has no
+ * default is an error with its name.
  * Source: the paper's descriptions of the instructions.
  */
 import { isDetectable, isSurelyNot, languageOf } from './language'

@@ -1,7 +1,7 @@
 /**
  * Reads trajectories of Harbor's Agent Trajectory Interchange Format (ATIF), of Troupe's own export or of another agent.
  *
- * in   an ATIF document        out  its steps as messages: calls as `<tool_call>` JSON, an answer for each result
+ * in   an ATIF document        out  its steps as messages: calls as `<tool_call>` JSON, each result as a tool's message
  * Images and `reasoning_content` are left out; token ids and logprobs are not read, since a conversation is rendered
  * anew. A call that stands in the message's text already, as some agents write it, is not written twice. Steps that a
  * trajectory copied from an earlier one (`is_copied_context`) are left out, or they would be trained on twice.

@@ -20,7 +20,7 @@ export const tinyTools = [bashTool, submitTool] as const
 /**
  * Kinds of demonstrations, with their shares. solves: the right command. recovers: a broken call, then the right
  * command. stumbles: two broken calls, then the right command. gives-up: a broken call, then `submit`. slips: a wrong
- * command. idles: `submit` alone. The first three kinds are rewarded.
+ * command. idles: only `submit`. The first three kinds are rewarded.
  */
 export const demonstrationShares = {
   solves: 0.16,

@@ -32,7 +32,7 @@ const holds = (file: string, lines: readonly (string | number)[]) =>
 const times = <T>(count: number, make: (index: number) => T): readonly T[] =>
   Array.from({ length: count }, (_, index) => make(index))
 
-/** Numbers in random order, whose order as text is another than their order as numbers. */
+/** Draws numbers, in random order, whose order as texts differs from their order as numbers. */
 const numbers = ({ random, between }: Draw): readonly number[] =>
   sampleUniform(random, [between(2, 9), between(10, 19), between(100, 199), between(20, 99)], 4)
 

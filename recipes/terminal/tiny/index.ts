@@ -15,7 +15,7 @@ import { demonstration, tinyTools } from './demonstrations'
 import { type Split, tinyTask } from './tasks'
 
 const tinyData = z.strictObject({
-  /** Number of tasks to train on; they come again after the last. */
+  /** Number of tasks to train on; after the last task, training continues with the first. */
   trainTasks: z.number().int().positive().default(480),
 })
 

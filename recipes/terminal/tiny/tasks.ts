@@ -17,7 +17,7 @@ export type TinyTask = SuiteTask & ShellTask
 const evalOneIn = 8
 const consonants = [...'bdfgklmnprstvz']
 const vowels = [...'aeiou']
-/** Words of the drawn form that instructions consist of. */
+/** Words of instructions that `wordOf` could draw; a task does not use them as its drawn words. */
 const spoken = new Set(['line'])
 const families = Object.keys(shellFamilies)
 

@@ -9,7 +9,7 @@ import { TrackerRefusal, trackerRequest } from '../http'
 
 export interface MlflowClient {
   readonly url: string
-  /** Calls `mlflow/PATH`. `body` makes it a POST. @throws TroupeError tracker.unreachable, tracker.refused */
+  /** Calls `mlflow/PATH`: by POST with `body`, else by GET. @throws TroupeError tracker.unreachable, tracker.refused */
   call<T>(path: string, body?: Readonly<Record<string, unknown>>): Promise<T>
 }
 
@@ -26,7 +26,7 @@ export function mlflowClient(url: string, deadlineMs?: number, env = process.env
       const hint =
         status === 401 || status === 403
           ? 'set MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD'
-          : "check the tracker's address and the server's log; the points that it has kept are not sent again"
+          : "check the tracker's address and the server's log; points that the server already has are not sent again"
       const said = { status, text: String(answer?.message ?? text) }
       throw new TrackerRefusal(base, said, hint, answer?.error_code as string | undefined)
     },

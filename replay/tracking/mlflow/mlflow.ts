@@ -3,16 +3,17 @@
  *
  * in   `run.started`, points of a run, `run.finished`
  * out  parameters, metrics by step, tags (alarms too); the MLflow run's status, set when tracking begins and at the end
- * Invariant: the MLflow run's tag `troupe.kept` has the latest step that the server accepted of each series (the steps,
- * every evaluation). The tag is sent with the last of that step's values, so a restart continues after that step.
+ * Invariant: the MLflow run's tag `troupe.kept` has, for each series (the training steps, each evaluation), the latest
+ * step that the server accepted. The tag is sent with the last of that step's values, so a restart continues after it.
  */
 import type { RunFinished } from '../../../messages/facts'
 import { TrackerRefusal } from '../http'
 import type { Point, Tracker } from '../runPoints'
 import { mlflowClient } from './client'
 
-/** Limits of the server on one call of log-batch. */
+/** Upper bound of the server on the metrics in one call of log-batch. */
 const metricsPerBatch = 1000
+/** Upper bound of the server on the parameters in one call of log-batch. */
 const paramsPerBatch = 100
 /** Upper bound on the characters of a parameter's value that every MLflow server of versions 2 and 3 accepts. */
 const valueLength = 500
@@ -43,7 +44,7 @@ export function mlflowTracker(url: string, run: string, { experiment, deadlineMs
   let id = ''
   let kept: Readonly<Record<string, number>> = {}
 
-  /** Returns the id of the experiment of this name, a new one or that of an earlier call. */
+  /** Returns the id of the experiment of this name; creates the experiment if the server has none. */
   async function experimentOf(name: string): Promise<string> {
     const path = `experiments/get-by-name?experiment_name=${encodeURIComponent(name)}`
     const found = await call<{ experiment: { experiment_id: string } }>(path).catch(thrown => {
@@ -120,7 +121,7 @@ const seriesOf = (key: string): string => key.slice(0, key.lastIndexOf('/'))
 const withLatest = (kept: Readonly<Record<string, number>>, series: string, step: number) =>
   series.startsWith('alarm/') ? kept : { ...kept, [series]: Math.max(kept[series] ?? -1, step) }
 
-/** MLflow refuses other characters in names of metrics, parameters and tags. */
+/** Replaces characters that MLflow refuses in names of metrics, parameters and tags; cuts a name to 250 characters. */
 const nameOf = (name: string): string => name.replace(/[^\w\-. /]/g, '_').slice(0, 250)
 
 const pairs = (values: Readonly<Record<string, string>>): Pair[] =>

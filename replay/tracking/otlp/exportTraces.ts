@@ -128,11 +128,11 @@ function headersOf(text: string): Record<string, string> {
   )
 }
 
-/** The message leaves the value out: it is often a key. */
+/** Creates the error. Its message leaves the header's value out, which is often an API key. */
 const wrongHeader = (name: string) =>
   new TroupeError('tracker.wrong_headers', {
     boundary: 'process',
     retriable: false,
     message: `OTEL_EXPORTER_OTLP_HEADERS: the value of '${name}' has a malformed escape`,
-    hint: 'a plain % is written %25',
+    hint: 'write a plain % as %25',
   })

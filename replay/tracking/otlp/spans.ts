@@ -7,7 +7,7 @@
  * for the judge's work. Attributes have the names of the GenAI conventions in version 1.38.0 (`schemaUrl`), or names in
  * `troupe.*`.
  * Invariant: ids are digests of the run and of the fact's id, so a second export has the same ids. The state of a
- * rollout is dropped once the rollout is judged or its group is closed; later facts of it give no spans.
+ * rollout is dropped once the rollout is judged or its group is closed; later facts of that rollout produce no spans.
  */
 import { createHash } from 'node:crypto'
 import type { Fact, RunStarted } from '../../../messages/facts'
@@ -24,8 +24,9 @@ export interface Span {
   readonly parent?: Buffer
   readonly name: string
   readonly kind: 'internal' | 'client'
-  /** Start and end, ms since 1970. */
+  /** Time at which the span starts, ms since 1970. */
   readonly startedAt: number
+  /** Time at which the span ends, ms since 1970. */
   readonly endedAt: number
   /** Attributes whose value is undefined are left out. */
   readonly attributes: Readonly<Record<string, Attribute | undefined>>
@@ -119,7 +120,7 @@ export function spansOf(run: string, { recipe }: Pick<RunStarted, 'recipe'>, { c
       rollout.asked.set(id, { at, attributes })
       return []
     }
-    /** Takes the request that an answer belongs to. */
+    /** Removes and returns the request that an answer belongs to. */
     const answered = (id: string) => {
       const found = rollout.asked.get(id) ?? { at, attributes: {} }
       rollout.asked.delete(id)

@@ -27,12 +27,12 @@ export interface WandbOptions {
 interface Process {
   readonly child: ChildProcessByStdio<Writable, Readable, null>
   readonly lines: Interface
-  /** Its exit code (null after a signal, or if it could not be started), and how it ended. */
+  /** Exit code of the process (null after a signal, or if it could not be started), and how it ended, in words. */
   readonly exited: Promise<{ readonly code: number | null; readonly how: string }>
 }
 
 const usualDeadlineMs = 60_000
-/** The process gives wandb 20 s to upload what is left. */
+/** Time in ms in which the process must end after its stdin has ended; it allows wandb 20 s for the last uploads. */
 const closeMs = 25_000
 const script = join(__dirname, 'python/wandb_run.py')
 
@@ -55,8 +55,8 @@ export function wandbTracker(run: string, options: WandbOptions): Tracker {
   }
 
   /**
-   * Sends a request to the Python process and waits for the answer. Kills the process if it answers with an error, not
-   * within `deadlineMs`, or has ended. @throws TroupeError tracker.unreachable, tracker.refused
+   * Sends a request to the Python process and waits for the answer. Kills the process if it answers with an error, or
+   * does not answer within `deadlineMs`. @throws TroupeError tracker.unreachable, tracker.refused
    */
   async function ask(request: Readonly<Record<string, unknown>>): Promise<void> {
     const { child, lines, exited } = running!

@@ -16,9 +16,11 @@ import { type PlainObject, resolveConfig } from '../../settings/resolveConfig'
 const tlsSchema = z.strictObject({
   /** PEM file of the certificate authorities to trust. Default: the authorities built into Node. */
   ca: z.string().min(1).optional(),
-  /** PEM file of the client's certificate. `key` refers to its private key, `passphrase` to that key's passphrase. */
+  /** PEM file of the client's certificate. */
   cert: z.string().min(1).optional(),
+  /** Reference to the private key of the client's certificate, as PEM. */
   key: secretSchema.optional(),
+  /** Reference to the passphrase of that private key. */
   passphrase: secretSchema.optional(),
   /** Name expected in the broker's certificate, if it differs from the host's name. */
   serverName: z.string().min(1).optional(),

@@ -1,5 +1,6 @@
 /**
- * The client of a Kafka cluster, and the only file that imports kafkajs's values; kafkajs loads at the first use.
+ * The client of a Kafka cluster. Apart from bench/kafka.ts, only this file imports values of kafkajs, which loads at
+ * the first use.
  *
  * in   brokers and settings
  * out  kafkajs's producer and admin; and its inner `Cluster`, whose methods each send one request

@@ -35,7 +35,7 @@ export interface ConsumerContext {
 interface OwnedPartition {
   /** Topic, by its name on the broker, and partition. */
   readonly at: TopicPartition
-  /** True while the partition is being released; the member still names it to the group as held then. */
+  /** True while the partition is being released; meanwhile the member still reports it to the group as held. */
   isReleasing: boolean
   delivery: PartitionDelivery | undefined
   cursor: Cursor | undefined

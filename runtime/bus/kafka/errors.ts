@@ -97,7 +97,7 @@ export function kafkaError(thrown: unknown, doing: string, brokers: readonly str
   }
   if (isTls(error)) {
     const hint =
-      "set tls=true for a TLS listener only; name the PEM file of its authority in tls.ca, and the certificate's host in tls.serverName if it differs"
+      "set tls=true only for a TLS listener; name the PEM file of its certificate authority in tls.ca, and the certificate's host in tls.serverName if it differs"
     return make('bus.tls_failed', false, `no TLS connection to ${at} (${doing}): ${error.message}`, hint)
   }
   if (error.type === 'NOT_ENOUGH_REPLICAS' || error.type === 'NOT_ENOUGH_REPLICAS_AFTER_APPEND') {

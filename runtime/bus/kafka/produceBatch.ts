@@ -16,11 +16,9 @@ import type { PlacedRecord } from '../partitionedLog'
 const batchBytes = 1_000_000
 /** Upper bound on the estimated bytes of a request. */
 const requestBytes = 8 * 1024 * 1024
-/**
- * Estimated bytes for lengths, offset and time: of a record besides its key, headers and value; and of a header besides
- * its name and value.
- */
+/** Estimated bytes of a record besides its key, headers and value: lengths, offset and time. */
 const recordOverhead = 24
+/** Estimated bytes of a header besides its name and value: the two lengths. */
 const headerOverhead = 8
 
 /** One call of `append`: the positions of its records so far, and the callbacks that settle it. */

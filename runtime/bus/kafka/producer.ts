@@ -2,10 +2,10 @@
  * Appends to Kafka in batches: records that arrive while a batch of their partition is in flight form the next batch.
  *
  * in   placed records      out  their positions, once all in-sync replicas have them
- * Invariants: a partition has one batch in flight, so that its records keep the order of the calls; between the records
- * of one call only another process's records may come. A batch without an answer is sent again under the same sequence
- * number. If the batch is given up, its calls fail and the producer is replaced: kafkajs would use that number again,
- * and the broker would drop the next batch.
+ * Invariants: a partition has one batch in flight, so that its records keep the order of the calls; only records of
+ * other processes can come between the records of one call. A batch without an answer is sent again under the same
+ * sequence number. If the batch is given up, its calls fail and the producer is replaced: kafkajs would use that number
+ * again, and the broker would drop the next batch.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Producer, RecordMetadata } from 'kafkajs'
@@ -210,8 +210,8 @@ export class KafkaProducer {
   }
 
   /**
-   * Rejects a request that takes longer than `ms`, since kafkajs only counts its retries. If the request succeeds after
-   * that, the caller's next try appends the records again: delivery is at least once.
+   * Rejects a request that takes longer than `ms`, since kafkajs bounds the number of its retries but not their time.
+   * If the request succeeds later, the caller's next try appends the records again: delivery is at least once.
    */
   private async inTime<T>(sent: Promise<T>, batches: readonly Batch[], ms: number): Promise<T> {
     const done = new AbortController()

@@ -2,7 +2,7 @@
  * The part of kafkajs's inner layer that the driver uses: brokers, their requests, the cluster's metadata. Types, and
  * one limit on versions.
  *
- * kafkajs does not publish this layer. Its version is pinned, and a test holds these declarations to it.
+ * kafkajs does not publish this layer. Its version is pinned, and a test checks these declarations against it.
  */
 import type { AssignerProtocol } from 'kafkajs'
 

@@ -18,7 +18,7 @@ import { kafkaError, passesByItself } from './errors'
 import { asLeader, type KafkaCluster } from './protocol'
 import { type KafkaReader, partitionFetchBytes } from './reader'
 
-/** Upper bound on the wait of a poll, ms; a new cursor waits at most as long for the running poll to end. */
+/** Upper bound on the wait of a poll, ms. A new cursor waits until the running poll has ended: at most this long. */
 const maxWaitMs = 100
 const answerBytes = 16 * 1024 * 1024
 const maxPauseMs = 1000

@@ -22,7 +22,7 @@ const pagesOfTransaction = 32
 const pagesOfWrite = 4
 /** Pages that the removal of one chunk touches: a trim removes neighbouring chunks, and no page splits. */
 const pagesOfDrop = 1
-/** Bounds on the bytes that are allocated beyond what is needed, if there is room: a sixteenth of the file. */
+/** Bytes allocated beyond what is needed, if the disk has room: a sixteenth of the file, between these bounds. */
 const [leastAhead, mostAhead] = [192 * 1024, 16 * 1024 * 1024]
 const zeros = Buffer.alloc(256 * 1024)
 
@@ -55,7 +55,7 @@ export function allocate(directory: string, root: RootDatabase<Buffer, string>, 
   if (end < needed) throw lmdbErrors.short(directory, cause, needed - end)
 }
 
-/** Ends the data file behind its last page. */
+/** Truncates the data file after its last used page. */
 export function cutUnused(directory: string, root: RootDatabase<Buffer, string>): void {
   const { lastPageNumber, pageSize } = sizesOf(root)
   truncateSync(join(directory, 'data.mdb'), (lastPageNumber + 1) * pageSize)
@@ -65,8 +65,8 @@ const sizesOf = (root: RootDatabase<Buffer, string>) =>
   root.getStats() as { readonly lastPageNumber: number; readonly pageSize: number }
 
 /**
- * Writes zeros from byte `from` of a file up to `to`, or as far as the disk and the limits of a file let it; returns
- * where they end, and the error that ended them. Holes would not do: they get their space only when they are written.
+ * Writes zeros from byte `from` of a file up to `to`, or as far as disk space and file size limits allow; returns
+ * where they end, and the error that ended them. Holes would not do: they get disk space only when they are written.
  */
 export function fillTo(path: string, from: number, to: number): { readonly end: number; readonly cause?: unknown } {
   const file = openSync(path, 'r+')

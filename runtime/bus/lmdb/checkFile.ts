@@ -19,14 +19,14 @@ import { DamagedPage, PageFile } from './pages/pageFile'
 
 /**
  * Pages to check in a file of 32 MiB or more. `whole`: every page. `branches`: all but the leaf pages of records and
- * the free pages; for the log's own writer, which opens it again. `unless known`: every page, unless the file is
- * unchanged since its last whole check, or it is opened for reading and a living writer has it.
+ * the free pages; for the log's own writer, which opens it again. `unless known`: every page; none if the file is
+ * unchanged since its last whole check; as `branches` if it is opened for reading while a living writer has it.
  */
 export type Check = 'whole' | 'branches' | 'unless known'
 
 const longBytes = 32 * 1024 * 1024
 /**
- * Milliseconds after a file's last change in which its state is not kept: another change could leave the same times.
+ * Milliseconds after a file's last change in which its state is not stored: another change could leave the same times.
  */
 const settledMs = 100
 

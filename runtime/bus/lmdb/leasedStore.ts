@@ -2,9 +2,9 @@
  * Writes a log's tables in transactions, one after the other; each is conditional on the writer's lease.
  *
  * in   writes        out  true once they are on disk; false, and nothing written, if another writer has the lease
- * Invariant: a transaction is written whole or not at all. If lmdb gives one up (MDB_BAD_TXN), the log is opened again
- * and the transaction is repeated, up to three attempts in all: lmdb's list of free pages in memory then contradicts
- * the file, and later writes through the same handle would end the process.
+ * Invariant: a transaction is written whole or not at all. If lmdb gives a transaction up (MDB_BAD_TXN), the log is
+ * opened again and the transaction is repeated, up to three attempts in all: after such an error lmdb's list of free
+ * pages in memory contradicts the file, and later writes through the same handle would end the process.
  */
 import { createLog } from '../../log'
 import { within } from '../../within'
@@ -94,8 +94,8 @@ export class LeasedStore {
         if ((cause as { code?: unknown }).code !== givenUp || attempt === maxAttempts) throw cause
         createLog('bus').warn({ directory, err: cause, attempt }, 'lmdb gave a transaction up; the log is opened again')
         this.#isOpen = false
-        // The close is awaited: as long as the old handle is open, lmdb opens the same environment again, with the same
-        // list.
+        // The close is awaited: while the old handle is open, lmdb returns the same environment again, with the same
+        // list of free pages.
         await root.close()
         this.#store = openStore(directory, 'write', () => true, 'branches')
         this.#isOpen = true

@@ -2,7 +2,7 @@
  * Values of the table `troupe.meta` with a checksum: `{"v": value, "crc": crc32 of key and value}`. A changed bit in a
  * committed offset or a topic's partitions would otherwise be read as another number.
  *
- * in   a key and a value      out  what is stored, and back
+ * in   a key and a value, or the stored form      out  the stored form, or the value
  * Invariant: a stored value is returned as it was put, or `bus.torn` is thrown. Logs of format 1 hold bare values: of
  * those only the form is checked.
  */

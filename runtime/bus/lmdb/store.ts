@@ -115,7 +115,7 @@ function openTables(directory: string, mode: 'write' | 'read', fresh: boolean): 
   try {
     if (mode === 'write' && fresh) allocate(directory, root, bytesToOpen)
     const named = [...root.getKeys()]
-    // A writer that ended while it created its log, out of space or killed, left no table, or `troupe.records` alone.
+    // A writer that ended while it created its log, out of space or killed, left no table, or only `troupe.records`.
     const isBegun = mode === 'write' && named.every(name => name === tables.records)
     if (!fresh && !named.includes(tables.meta) && !isBegun) {
       throw lmdbErrors.notALog(directory, 'data.mdb belongs to another program')
@@ -166,7 +166,7 @@ export function storedTopics(store: Store): StoredTopic[] {
 export const getMeta = ({ meta, directory }: Store, key: string): unknown =>
   attempt(directory, () => fromMeta(directory, key, meta.get(key)))
 
-/** Checks every value of `troupe.meta`: one whose key has changed would otherwise be missing unnoticed. */
+/** Checks every value of `troupe.meta`: otherwise nobody would notice a value that is missing since its key changed. */
 function checkMeta(store: Store): void {
   try {
     for (const { key, value } of store.meta.getRange()) fromMeta(store.directory, key, value)

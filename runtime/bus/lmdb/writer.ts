@@ -212,7 +212,7 @@ export class LmdbWriter implements PartitionedLog {
     })
   }
 
-  /** Runs transactions until no work waits. Answered callers may add work before the next one. */
+  /** Runs transactions until no work waits. Answered callers may add work before the next transaction. */
   private async run(): Promise<void> {
     await endOfTurn()
     while (this.waiting.length > 0) {

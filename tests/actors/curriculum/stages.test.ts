@@ -167,7 +167,7 @@ test('a stage that keeps no problem ends the run and says what it looked for', (
   while (w.requests.length > 0) answer(w, byTask)
   expect(ofType(w.log, 'run.finished')).toMatchObject([{ outcome: 'failed' }])
   expect(ofType(w.log, 'run.finished')[0]!.reason).toBe(
-    "stage 'b' has no problem: none of 2 was solved 3 to 3 times of 4",
+    "stage 'b' has no problem to train on: of 2 problems, none was solved in 3 to 3 of 4 rollouts",
   )
 })
 

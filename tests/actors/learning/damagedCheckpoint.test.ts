@@ -112,7 +112,7 @@ test('the error of a damaged checkpoint names the newest older one that is sound
   expect(cured.message).toContain('checkpoint step-3 cannot be loaded: FILE has the digest')
   expect(cured.hint).toContain('--resume mine --from-checkpoint step-1`')
   const alone = (await withCure(error, { ...refused, saved: saved.slice(2) })) as TroupeError
-  expect(alone.hint).toContain('no older checkpoint that is sound')
+  expect(alone.hint).toContain('no older checkpoint whose files match its manifest')
   const lost = new TroupeError('trainer.lost', { boundary: 'trainer', retriable: true, message: 'gone' })
   expect(await withCure(lost, refused)).toBe(lost)
 })

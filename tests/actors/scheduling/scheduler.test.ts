@@ -370,7 +370,8 @@ describe('an engine that is far slower than the others', () => {
       {
         engine: 'slow',
         retryAfterMs: 5000,
-        reason: 'it is slow: p99 of its last 100 turns 121 ms a token, of the other engines 30 ms',
+        reason:
+          'it is slow: the p99 of its last 100 turns is 121 ms per token, the median p99 of the other engines 30 ms',
       },
     ])
     const comesAgain = (ms: number) => {

@@ -324,7 +324,7 @@ describe('MCP', () => {
     for (const outcome of both) {
       expect(outcome).toMatchObject({
         status: 'error',
-        reason: expect.stringContaining("the server 's' ended, its last words: out of luck"),
+        reason: expect.stringContaining("the server 's' ended; the end of its stderr: out of luck"),
       })
     }
     const second = Number((await call(tools, 'pid')).stdout)

@@ -85,7 +85,7 @@ test.each([
     chmodSync(join(folder, 'bin/uv'), mode)
   })
   expect(broken).toMatchObject({ code: 0, compiled: true, installer: 'pip' })
-  expect(broken.said).toMatch(/uv did not install them .*; pip does/)
+  expect(broken.said).toMatch(/uv did not install the packages .*; pip installs them/)
 })
 
 test('pip installs where uv cannot be fetched', () => {

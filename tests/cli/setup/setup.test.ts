@@ -360,7 +360,7 @@ test('--without-torch installs the light requirements alone; commands that run a
 })
 
 test('a venv without its interpreter is an error that says what to run', () => {
-  expect(() => pythonPath({ TROUPE_VENV: join(home, 'none') })).toThrow(/no Python of a set-up: looked in .*none/)
+  expect(() => pythonPath({ TROUPE_VENV: join(home, 'none') })).toThrow(/no Python interpreter made by .* in .*none/)
 })
 
 test('what sandboxed programs import is installed beside torch, once, and anew after an interruption', () => {

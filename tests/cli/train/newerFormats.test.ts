@@ -82,7 +82,7 @@ test.each(['runs', 'learner', 'trajectories'] as const)(
     const record = last(topic)
     const { type } = record.headers as { readonly type: string }
     for (const [headers, why] of [
-      [{ version: '7' }, `${type} has the schema version 7, known is 1`],
+      [{ version: '7' }, `${type} has the schema version 7; this version of Troupe reads schema versions up to 1`],
       [{ type: 'turn.dreamt' }, "its type 'turn.dreamt' is unknown"],
     ] as const) {
       const { directory, log } = copied()
@@ -106,6 +106,6 @@ test.each(['checkpoints/step-000003', 'weights/v000003'])(
     writeFileSync(manifest, JSON.stringify({ format: 3, layers: {} }))
     const { code, message } = await refusalOf(directory)
     expect(code).toBe('run.newer_format')
-    expect(message).toContain(`${manifest} has the format 3, known are formats up to 2`)
+    expect(message).toContain(`${manifest} has the format 3; this version of Troupe reads formats up to 2`)
   },
 )

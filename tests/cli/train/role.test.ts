@@ -38,7 +38,7 @@ test('a number, a port or an address that is none is refused before there is any
     ])
     expect(port).toMatchObject({ code: 2, stderr: expect.stringContaining('a port from 0 to 65535, or HOST:PORT') })
     expect(steps).toMatchObject({ code: 2, stderr: expect.stringContaining('must be a whole number from 0') })
-    expect(served).toMatchObject({ code: 2, stderr: expect.stringContaining("'nowhere' is no HOST:PORT") })
+    expect(served).toMatchObject({ code: 2, stderr: expect.stringContaining("'nowhere' is not HOST:PORT") })
     expect(existsSync(bus)).toBe(false)
   } finally {
     rmSync(directory, { recursive: true, force: true })

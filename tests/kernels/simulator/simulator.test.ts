@@ -285,7 +285,7 @@ test('an option or a time under which the simulation would never end is refused,
   expect(() => run(one, {}, { statusMs: 1e-9 })).toThrow('statusMs is 1e-9, expected ms from 1, or 0 for never')
   const inTheSun = [line(0, 10, [7]), line(1, 10, [7], { arrivalMs: 1.7e18 })]
   expect(() => run(inTheSun)).toThrow("'g/1' waits 1700000000000000000 ms")
-  expect(() => run([line(0, 10, [[7, 1e300, 1], 7])])).toThrow("are the times in ms since the trace's start?")
+  expect(() => run([line(0, 10, [[7, 1e300, 1], 7])])).toThrow("give all times in ms since the trace's start")
 })
 
 test.each(names)('%s: however long nothing runs, the figures are those of a short gap, and as soon there', policy => {

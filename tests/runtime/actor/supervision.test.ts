@@ -297,8 +297,8 @@ describe('an actor', () => {
     expect(warnings.sort()).toEqual([
       'actor used up its restarts',
       'an onEscalate hook failed',
+      'the beforeStop or stop hook of an actor failed',
       'the dead letter hook failed',
-      'the stop hook of an actor failed',
     ])
   })
 })

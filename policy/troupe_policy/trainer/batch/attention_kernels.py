@@ -38,9 +38,9 @@ def chosen_kernel(asked: str, device: torch.device, half: bool) -> str:
         return "varlen" if on_cuda and half else "sdpa"
     if asked == "varlen" and not (on_cuda and half):
         kind = "bfloat16" if half else "float32"
-        raise ValueError(f"varlen computes in bfloat16 on CUDA, and this trainer has {kind} on {device.type}: set auto or sdpa")
+        raise ValueError(f"varlen computes only in bfloat16 on CUDA, and this trainer has {kind} on {device.type}: set auto or sdpa")
     if asked == "flex" and not on_cuda:
-        raise ValueError(f"flex has a backward pass on CUDA alone, and this trainer is on {device.type}: set auto or sdpa")
+        raise ValueError(f"flex has a backward pass only on CUDA, and this trainer is on {device.type}: set auto or sdpa")
     return asked
 
 

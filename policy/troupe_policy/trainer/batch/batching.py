@@ -41,8 +41,8 @@ def micro_batches(lengths: Sequence[int], max_tokens: int, *, packed: bool = Fal
 
 
 def epoch_batches(lengths: Sequence[int], batch_sequences: int, seed: int, epoch: int) -> list[list[int]]:
-    """Optimizer batches of one epoch. The sequences are shuffled by (seed, epoch), sorted by length within each
-    SORT_WINDOW_BATCHES batches' worth, and cut into batches, which are shuffled.
+    """Optimizer batches of one epoch. The sequences are shuffled by (seed, epoch), sorted by length within windows of
+    SORT_WINDOW_BATCHES batches, and cut into batches, which are shuffled.
 
     Returns ceil(n / batch_sequences) lists of indices; every index appears once.
     """

@@ -107,4 +107,4 @@ def _check(file: Path, sha256: str) -> None:
     except OSError as error:
         raise ExampleFilesError(f"the demonstrations in {file} cannot be read: {error}") from error
     if digest.hexdigest() != sha256:
-        raise ExampleFilesError(f"{file} has another content than the manifest beside it says: resume the run, which renders the demonstrations again")
+        raise ExampleFilesError(f"{file} does not have the digest that the manifest beside it names: resume the run, which renders the demonstrations again")

@@ -1,7 +1,7 @@
 """Cuts the batch of a step into mini-batches, each of which gets one optimizer update (PPO, arXiv 1707.06347 §5).
 
 In: the group of each sequence, the number of mini-batches, the unit that is drawn (groups: a group stays together;
-sequences: each alone), the seed of the random order. Out: a list of sequence indices for each mini-batch.
+sequences: each is drawn by itself), the seed of the random order. Out: a list of sequence indices for each mini-batch.
 Invariants: every sequence is in exactly one mini-batch, and within it in the batch's order; the cut depends on the
 arguments only, so a replay of the step cuts alike.
 """
@@ -18,7 +18,7 @@ def mini_batches(groups: Sequence[int], count: int, unit: str, seed: str) -> lis
     """Indices of the sequences of each mini-batch; the mini-batches' numbers of units differ by at most one.
 
     groups: [sequences], at least one. unit: `groups` keeps the sequences of a group together, `sequences` draws each
-    alone. seed: seed of the units' random order. A batch of fewer units than `count` gives one mini-batch per unit.
+    by itself. seed: seed of the units' random order. A batch of fewer units than `count` gives one mini-batch per unit.
     Raises ValueError for another unit.
     """
     if unit not in MINI_BATCH_UNITS:

@@ -57,7 +57,7 @@ class Layout:
         return max(self.lengths)
 
     def ends(self, device: torch.device) -> Tensor:
-        """Where each sequence begins, and the pack's end: int32 [sequences + 1]."""
+        """First token of each sequence, and the pack's end: int32 [sequences + 1]."""
         make = lambda: torch.tensor([0, *self.lengths]).cumsum(0).to(device, torch.int32)  # noqa: E731
         return self.kept("ends", make)
 

@@ -81,7 +81,7 @@ class _HashingFiles(FileSystem):
 
 
 class _Writer(dcp.FileSystemWriter):
-    """Writer whose metadata depends on the shards alone: without the random id and the path that dcp adds and nothing
+    """Writer whose metadata depends only on the shards: it lacks the random id and the path that dcp adds and nothing
     reads.
     """
 

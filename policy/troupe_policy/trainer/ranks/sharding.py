@@ -1,9 +1,10 @@
 """Shards one model over several ranks with FSDP2's `fully_shard`, and copies whole tensors into the shards.
 
-In: a causal LM on every rank, with weights on rank 0 alone. Out: the same model, with a shard of every parameter on
+In: a causal LM on every rank, with weights only on rank 0. Out: the same model, with a shard of every parameter on
 each rank.
 Invariants: gradients are summed over ranks, not averaged, because losses are divided by a count of the whole batch.
-Only rank 0 ever holds all weights whole, in the host's memory; while they are copied, another rank holds one at a time.
+Only rank 0 ever holds all weights whole, in the host's memory; while they are copied, another rank holds one whole
+tensor at a time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Assigns sequences to ranks by the cost of computing them.
 
 In: lengths in tokens, and the model's shape. Out: lists of indices, one for each rank.
-Invariants: every index is in exactly one list. The largest cost of a rank is never above that of an assignment that
-balances tokens. The result depends on the arguments alone, so every rank computes the same.
+Invariants: every index is in exactly one list. The largest cost of a rank is never above that of the greedy assignment
+by tokens. The result depends only on the arguments, so every rank computes the same.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def sequence_costs(lengths: Sequence[int], terms: tuple[int, int]) -> list[int]:
 
 
 def balanced_shares(costs: Sequence[int], lengths: Sequence[int], ranks: int) -> list[list[int]]:
-    """Indices of each rank: the better of two assignments, one that balances costs and one that balances tokens."""
+    """Indices of each rank: the better of two greedy assignments, one by cost and one by tokens."""
     candidates = [_greedy(costs, ranks), _greedy(lengths, ranks)]
     return min(candidates, key=lambda shares: max(sum(costs[at] for at in share) for share in shares))
 

@@ -20,7 +20,8 @@ SIOCGIFADDR = 0x8915
 
 @dataclass(frozen=True)
 class Places:
-    """ranks: of all hosts together. nodes: number of hosts. node: this host's number. rendezvous: HOST:PORT on host 0.
+    """ranks: number of ranks on all hosts. nodes: number of hosts. node: this host's number. rendezvous: HOST:PORT on
+    host 0.
     """
 
     ranks: int
@@ -35,9 +36,9 @@ class Places:
         if self.nodes == 1:
             return ["--standalone", "--nproc-per-node", str(self.ranks)]
         if self.ranks % self.nodes or not 0 <= self.node < self.nodes:
-            raise ValueError(f"train.nodes: {self.ranks} ranks on {self.nodes} hosts, of which this is number {self.node}: expected equally many on each, and a number below {self.nodes}")
+            raise ValueError(f"train.nodes: {self.ranks} ranks on {self.nodes} hosts, of which this is number {self.node}: expected the same number of ranks on each host, and a host number from 0 to {self.nodes - 1}")
         host, port = self.address()
-        # The static rendezvous numbers ranks by the hosts' numbers; torchrun's default, c10d, by who comes first.
+        # The static rendezvous numbers ranks by the hosts' numbers; torchrun's default, c10d, by the order of arrival.
         return [
             *("--nnodes", str(self.nodes), "--node-rank", str(self.node), "--nproc-per-node", str(self.ranks // self.nodes)),
             *("--rdzv-backend", "static", "--master-addr", host, "--master-port", str(port)),

@@ -21,7 +21,7 @@ from typing import Any
 
 from verifiers import v1 as vf
 
-# One of so many tasks is held out for the evaluation, since a taskset has no split of its own.
+# One in this many tasks is held out for the evaluation, since a taskset has no split of its own.
 HELD_OUT_EVERY = 5
 # Parts of a task that are refused, each with the attribute of the task's class that says that it has one.
 _BRINGS = {"tools": "tools", "a simulated user": "user", "a container": "NEEDS_CONTAINER"}
@@ -29,7 +29,7 @@ _BRINGS = {"tools": "tools", "a simulated user": "user", "a container": "NEEDS_C
 
 @functools.lru_cache(maxsize=16)
 def _taskset(name: str, options: str) -> tuple[Any, Any]:
-    """The taskset, and its first task, whose classes the others share."""
+    """Returns the taskset and its first task, whose classes the other tasks share."""
     config = _part("loaders").taskset_config_type(name).model_validate({**json.loads(options), "id": name})
     taskset = vf.load_taskset(config)
     first = next(iter(taskset.load()), None)
@@ -48,7 +48,7 @@ def _taskset(name: str, options: str) -> tuple[Any, Any]:
 
 
 def _part(name: str) -> Any:
-    """A module of verifiers.v1, which later versions keep in verifiers.v1.utils."""
+    """Returns a module of verifiers.v1; in later versions of verifiers it is in verifiers.v1.utils."""
     places = (f"verifiers.v1.utils.{name}", f"verifiers.v1.{name}")
     return importlib.import_module(next(place for place in places if importlib.util.find_spec(place)))
 
@@ -93,7 +93,7 @@ def score(name: str, entry: dict[str, Any], answer: str, response: str) -> float
     nodes = [
         vf.MessageNode(parent=at - 1 if at else None, message=message, sampled=at > 0) for at, message in enumerate(messages)
     ]
-    # Not validated: later versions want an agent with a model, which no reward of text reads.
+    # The trace is not validated: later versions require an agent with a model, which no reward of a text reads.
     trace = vf.Trace.model_construct(task=vf.TraceTask(type=type(task).__name__, data=task.data), nodes=nodes, is_completed=True)
     asyncio.run(task.score(trace))
     if not trace.rewards:

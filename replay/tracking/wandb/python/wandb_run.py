@@ -4,7 +4,7 @@ in   stdin: JSON lines {"op": "begin" | "keep" | "end", …}        out  stdout:
 Invariant: a point of a step or evaluation is logged once; online, an alarm is logged again after a restart. A point's
 key is logged beside its values (`troupe/point`). Offline, the keys are read back from the run's own .wandb files;
 online, the latest step of each series is in the run's summary (`troupe/kept`).
-The process ends when stdin ends, and gives wandb `LAST_SECONDS` to upload then.
+When stdin ends, the process allows wandb `LAST_SECONDS` seconds for the last uploads, and ends.
 """
 
 import glob

@@ -15,7 +15,7 @@ import { type LeafNode, type WalkOptions, walkTree } from './walkTree'
 export interface FoundChunk {
   readonly key: Buffer
   readonly last: number
-  /** True if the older snapshot has the chunk, alone or beside the newer one. */
+  /** True if the older snapshot has the chunk; the newer snapshot may have it too. */
   isOlder: boolean
   /** Reads the chunk. @throws DamagedPage */
   bytes(): Buffer

@@ -1,6 +1,6 @@
 /**
  * Walks a tree of lmdb page by page and checks all that lmdb trusts: page numbers and kinds, bounds of nodes, order of
- * keys, depth, overflow pages, counts. Only the first bytes of an overflow page are read.
+ * keys, depth, overflow pages, counts. Of a value on overflow pages it reads only the header of the first page.
  *
  * in   a tree's record, a file of pages      out  its leaf nodes in the order of their keys; damage
  * Invariant: no page is visited twice, so that a tree whose pages point at each other ends too.
@@ -14,8 +14,8 @@ const maxKeyBytes = 4096
 export const nodeFlags = { plain: 0, overflow: 1, subTree: 2 } as const
 
 /**
- * A node of a leaf page. `data` is a view of the page, valid until the walk continues; of a value on overflow pages it
- * holds the page numbers instead.
+ * A node of a leaf page. `data` is a view of the page, valid until the walk continues. For a value on overflow pages it
+ * holds the number of the first page and the number of pages instead of the value.
  */
 export interface LeafNode {
   readonly page: number
@@ -178,7 +178,7 @@ export function walkTree(tree: Tree, name: string, options: WalkOptions): void {
   }
 }
 
-/** Returns where the nodes of a page begin. @throws DamagedPage when one leaves the page, or bytes are left over */
+/** Returns where the nodes of a page begin. @throws DamagedPage when a node exceeds the page, or bytes are left over */
 function nodesOf(bytes: Buffer, page: number, name: string, isLeaf: boolean): readonly number[] {
   const damage = (why: string) => new DamagedPage(page, `${name}: ${why}`)
   const lower = bytes.readUInt16LE(20)

@@ -178,7 +178,7 @@ describe('what was not recorded', () => {
       /^g\/8 turn 1.*nearest recorded is g\/0, .* at token 2/,
     )
     expect(await message(ints(1, 2, 3, 10, 11, 12, 30, 31), { maxTokens: 3 })).toMatch(
-      /recorded with 2 tokens only, but 3 more/,
+      /recorded with only 2 tokens, but 3 more/,
     )
   })
 

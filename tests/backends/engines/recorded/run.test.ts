@@ -180,6 +180,6 @@ describe('on the command line', () => {
       code: 2,
       stderr: expect.stringMatching(/wrong\.json: a problem\s+blockToken: unknown field/),
     })
-    expect(trained).toMatchObject({ code: 1, stderr: expect.stringMatching(/'rehearsal' cannot be trained with/) })
+    expect(trained).toMatchObject({ code: 1, stderr: expect.stringMatching(/'rehearsal' cannot be used for training/) })
   })
 })
