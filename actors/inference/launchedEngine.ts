@@ -10,6 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Engine } from '../../backends/engines/engine'
 import { launchCommand } from '../../backends/engines/launch/command'
 import { startServerProcess } from '../../backends/engines/launch/serverProcess'
+import { checkModelFiles } from '../../backends/weights/manifest'
 import { architectureIn } from '../../config/estimate/architecture'
 import type { EngineId } from '../../messages/ids'
 import type { RestartPolicy } from '../../runtime/actor/restartPolicy'
@@ -40,12 +41,13 @@ const endedMs = 2000
 const healthPaths = { vllm: '/health', sglang: '/ping' } as const
 
 /**
- * Starts the server and connects to it. Rejects with process.start_failed, process.start_timeout, or the errors of
- * `startServer`.
+ * Starts the server and connects to it. Rejects with engine.model_damaged, process.start_failed, process.start_timeout,
+ * or the errors of `startServer`.
  */
 export async function startLaunched(options: LaunchedOptions): Promise<Engine> {
   const { config, log, id, directory, renderer, env = {} } = options
   const { signal = new AbortController().signal } = options
+  await checkModelFiles(directory)
   const architecture = architectureIn(directory)
   const server = await startServerProcess({
     ...{ name: id, env, signal, log },

@@ -3,15 +3,22 @@
  *
  * in   a directory, the sha256 of its manifest.json that a fact has
  * out  the faults of its files; none if it is sound
- * Invariant: nothing is changed. Each file is read once; a file that the manifest does not name is not read.
+ * Invariant: nothing is changed. Each file is read once. A file beside the model's that the manifest does not name is a
+ * fault if a library would load it.
  */
 import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
-import { readFile, stat } from 'node:fs/promises'
+import { readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { z } from 'zod'
+import { TroupeError } from '../../runtime/errors'
 
 export const manifestName = 'manifest.json'
+/**
+ * File name of the optimizer's state in checkpoints of earlier Troupe versions; today the state has a folder of its
+ * own.
+ */
+export const optimizerFile = 'optimizer.safetensors'
 /** Highest manifest `format` (layout of the directory) that this version reads (troupe_policy/model/manifest.py). */
 export const manifestFormat = 2
 
@@ -40,6 +47,9 @@ export interface Checked {
   readonly files: number
   readonly bytes: number
 }
+
+/** Endings of the files beside config.json that transformers and inference servers load if they are there (manifest.py). */
+const loaded = /\.(safetensors|bin|json|jinja|model|txt|tiktoken|py)$/
 
 /** True for the files of the model itself: the trainer's state and adapters lie in folders. */
 export const ofModel = (name: string): boolean => !name.includes('/')
@@ -71,6 +81,7 @@ export async function checkFiles(
   if (!parsed.success) return refused(found, `${path} is not a valid manifest of a checkpoint or of published weights`)
   const manifest = parsed.data
   const faults: FileFault[] = []
+  if (manifest.files !== undefined) faults.push(...(await unnamed(directory, manifest.files)))
   let [files, bytes] = [1, content.length]
   for (const [name, described] of Object.entries(manifest.files ?? {})) {
     if (!wanted(name)) continue
@@ -80,6 +91,33 @@ export async function checkFiles(
     bytes += described.bytes
   }
   return { faults, manifest, files, bytes }
+}
+
+/**
+ * Checks the files that a server loads a model from against the manifest beside them, before the server is started.
+ * Does nothing for a directory without a manifest. @throws TroupeError engine.model_damaged with the first file that differs
+ */
+export async function checkModelFiles(directory: string): Promise<void> {
+  const { faults } = await checkFiles(directory, undefined, ofModel)
+  if (faults[0] === undefined) return
+  const more = faults.length === 1 ? '' : `; and ${faults.length - 1} more files differ`
+  throw new TroupeError('engine.model_damaged', {
+    ...{ boundary: 'engine', retriable: false, message: `${faults[0].message}${more}` },
+    hint: 'copy the model again from an intact copy, or start with another checkpoint',
+  })
+}
+
+/** Finds files beside the model's that a library would load although the manifest does not name them. */
+async function unnamed(directory: string, named: object): Promise<readonly FileFault[]> {
+  const entries = await readdir(directory, { withFileTypes: true })
+  const faults: FileFault[] = []
+  for (const { name } of entries.filter(one => !one.isDirectory() && !one.name.startsWith('.'))) {
+    if (name === manifestName || Object.hasOwn(named, name) || !loaded.test(name)) continue
+    const file = join(directory, name)
+    const message = `${file} is not named in the manifest beside it, and would be loaded: remove it`
+    faults.push({ file, expected: '', found: null, message })
+  }
+  return faults
 }
 
 /** Compares one file with its entry in the manifest. Returns undefined if they agree. */
@@ -103,6 +141,19 @@ async function faultOf(
 export async function sha256Of(path: string): Promise<string> {
   const hash = createHash('sha256')
   for await (const chunk of createReadStream(path, { highWaterMark: 1 << 20 })) hash.update(chunk)
+  return hash.digest('hex')
+}
+
+/** Names of the weight files in a directory, sorted. Earlier Troupe versions put the optimizer's state beside them. */
+export const weightFiles = (names: readonly string[]): readonly string[] =>
+  names.filter(name => name.endsWith('.safetensors') && name !== optimizerFile).sort()
+
+/** sha256 over the bytes of weight files in the order of their names, in hex, as troupe_policy computes it. */
+export async function weightsDigest(directory: string, names: readonly string[]): Promise<string> {
+  const hash = createHash('sha256')
+  for (const name of names) {
+    for await (const chunk of createReadStream(join(directory, name), { highWaterMark: 1 << 20 })) hash.update(chunk)
+  }
   return hash.digest('hex')
 }
 

@@ -18,7 +18,7 @@ import { checking, defaultMaxConnections, HEADERS_MS, limitConnections } from '.
 import { hostCheck } from '../../sandbox/http/hostHeader'
 import { bearerCheck, type TokenCheck } from '../../sandbox/judge/bearerToken'
 import { isLoopback } from '../../sandbox/loopback'
-import { optimizerFile } from './servedWeights'
+import { optimizerFile } from './manifest'
 import { adapterFolder, listName, plainName, type WeightFile } from './weightList'
 
 export interface WeightServer {

@@ -8,18 +8,20 @@
  * is not checked. Checkpoints of earlier Troupe versions hold the optimizer's state as safetensors too, which a server
  * would load as the model's: the view links the model's files only.
  */
-import { createHash } from 'node:crypto'
-import { createReadStream } from 'node:fs'
 import { mkdir, readdir, symlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import { asError, TroupeError } from '../../runtime/errors'
-import { checkFiles, type FileFault, ofModel, sha256Of, short } from './manifest'
+import {
+  checkFiles,
+  type FileFault,
+  ofModel,
+  optimizerFile,
+  sha256Of,
+  short,
+  weightFiles,
+  weightsDigest,
+} from './manifest'
 
-/**
- * File name of the optimizer's state in checkpoints of earlier Troupe versions; today the state has a folder of its
- * own.
- */
-export const optimizerFile = 'optimizer.safetensors'
 const viewName = 'model-only'
 
 /** Digests that were published with a directory of weights. */
@@ -47,7 +49,7 @@ export async function servedWeights(directory: string, digests: WeightDigests): 
   const files = await readdir(directory).catch(cause => {
     throw noWeights(`${directory} cannot be read: ${asError(cause).message}`, cause)
   })
-  const weights = files.filter(name => name.endsWith('.safetensors') && name !== optimizerFile).sort()
+  const weights = weightFiles(files)
   if (weights.length === 0) throw noWeights(`${directory} holds no safetensors`)
   await checkOnce(directory, weights, digests)
   if (!files.includes(optimizerFile)) return directory
@@ -91,13 +93,8 @@ async function checkManifest(directory: string, digest: string, expected: string
 const faultsText = ({ message }: FileFault, faults: number): string =>
   faults === 1 ? message : `${message}; and ${faults - 1} more files differ`
 
-/** Checks sha256 over the weight files' bytes in the order of their names, as troupe_policy computes it. */
 async function checkWeights(directory: string, weights: readonly string[], digest: string): Promise<void> {
-  const hash = createHash('sha256')
-  for (const name of weights) {
-    for await (const chunk of createReadStream(join(directory, name), { highWaterMark: 1 << 20 })) hash.update(chunk)
-  }
-  const found = hash.digest('hex')
+  const found = await weightsDigest(directory, weights)
   if (found !== digest) {
     throw differs(`the weights in ${directory} have the digest ${short(found)}, but ${short(digest)} was published`)
   }

@@ -1,5 +1,5 @@
 /**
- * Verifies a run's files beside its log: checkpoints, published weights, blobs.
+ * Verifies a run's files beside its log: checkpoints, published weights, the model, blobs.
  *
  * in   the facts of the topic `learner`, the run's directory
  * out  counts of what was checked, and a problem for each file that differs from its manifest or from the log
@@ -11,12 +11,20 @@ import { existsSync } from 'node:fs'
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { isStale } from '../../actors/ownership/fencing'
-import { checkFiles, type FileFault, sha256Of, short } from '../../backends/weights/manifest'
+import {
+  checkFiles,
+  type FileFault,
+  sha256Of,
+  short,
+  weightFiles,
+  weightsDigest,
+} from '../../backends/weights/manifest'
 import type { CheckpointSaved, LearnerFact, WeightsPublished } from '../../messages/facts'
 import type { Entry } from '../../runtime/journal/journal'
 import type { RunDirectory } from '../../runtime/runDirectory'
 import { pathToday } from '../../runtime/runPaths'
 import { placeText } from '../log/place'
+import { checkModel, type SoundCheckpoint } from './modelOnDisk'
 import type { CheckedFiles, Problem } from './verification'
 
 interface Saved<Fact> {
@@ -67,6 +75,8 @@ export function filesOnDisk(files: RunDirectory) {
 
     async check(): Promise<{ readonly files: CheckedFiles; readonly problems: readonly Problem[] }> {
       const problems: Problem[] = []
+      /** The newest checkpoint without a fault that has a config. */
+      let sound: SoundCheckpoint | undefined
       const counts = { checkpoints: 0, weights: 0, blobs: 0, removed: removed.size, withoutDigest: 0 }
       const take = async <Fact extends { readonly manifest?: string; readonly digest: string }>(
         { fact, place, directory }: Saved<Fact>,
@@ -75,6 +85,20 @@ export function filesOnDisk(files: RunDirectory) {
         if (fact.manifest === undefined) counts.withoutDigest++
         const checked = await checkFiles(directory, fact.manifest)
         for (const { message } of checked.faults) problems.push({ place, kind: `${kind}-damaged`, message })
+        if (checked.faults.length === 0 && checked.manifest?.files === undefined && fact.digest !== '') {
+          // Manifests of format 1 name no files, but the log has the digest of the weights.
+          const found = await weightsDigest(directory, weightFiles(await readdir(directory)))
+          if (found !== fact.digest) {
+            const message = `the weights in ${directory} have the digest ${short(found)}, but the log says ${short(fact.digest)}`
+            problems.push({ place, kind: `${kind}-damaged`, message })
+          }
+        }
+        if (
+          kind === 'checkpoint' &&
+          checked.faults.length === 0 &&
+          checked.manifest?.files?.['config.json'] !== undefined
+        )
+          sound = { directory, manifest: checked.manifest }
         const said = checked.manifest?.digest
         if (said !== undefined && fact.digest !== '' && said !== fact.digest) {
           const message = `${directory} has weights with the digest ${short(said)}, but the log says ${short(fact.digest)}`
@@ -108,6 +132,7 @@ export function filesOnDisk(files: RunDirectory) {
           })
         } else counts.removed++
       }
+      problems.push(...(await checkModel(files.model, sound)))
       const blobs = await checkBlobs(files.blobs)
       counts.blobs = blobs.checked
       const ofBlobs = blobs.faults.map(({ file, message }) => ({ place: file, kind: 'blob-damaged', message }))

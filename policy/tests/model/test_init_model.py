@@ -5,12 +5,14 @@ lossless.
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 from troupe_policy.model.init_model import ModelSpec, main
+from troupe_policy.model.tokens import Tokens, TokensError
 
 CONFIG = {
     "model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -85,6 +87,17 @@ def test_the_same_specification_gives_the_same_files_and_another_seed_other_weig
     (tmp_path / "spec.json").write_text(json.dumps({**specification, "seed": 4}))
     assert main(["--out", str(tmp_path / "other"), "--spec", f"@{tmp_path / 'spec.json'}"]) == 0
     assert (tmp_path / "other" / "model.safetensors").read_bytes() != (made / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json", "manifest.json"])
+def test_a_file_that_changes_after_the_model_was_made_is_refused_by_whoever_reads_the_tokenizer(made, tmp_path, name) -> None:
+    directory = tmp_path / "m"
+    shutil.copytree(made, directory)
+    Tokens(directory)
+    content = (directory / name).read_bytes()
+    (directory / name).write_bytes(content[:-2] + bytes([content[-2] ^ 4]) + content[-1:])
+    with pytest.raises(TokensError, match=name):
+        Tokens(directory)
 
 
 def test_a_wrong_specification_is_explained_and_writes_nothing(specification, tmp_path, capsys) -> None:

@@ -2,22 +2,23 @@
 pass, updated in place.
 
 In: a directory that `transformers` loads (safetensors, config). Out: a model in evaluation mode on its device.
-Invariant: names and shapes of an update, and its digest and manifest if they are given, are checked before the first
+Invariant: names, shapes and config of an update, and its digest and manifest if they are given, are checked before the first
 weight changes. An update changes values, never storage.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 
-from ..model.checkpoint import CheckpointError, check_model, of_model, weight_files, weights_digest
-from ..model.manifest import check_files, load_manifest
+from ..model.checkpoint import CheckpointError, weight_files, weights_digest
+from ..model.manifest import check_files, check_model, load_manifest, of_model
 from ..model.precision import allow_tf32, resolved_dtype
+from ..model.same_config import config_of, differences
 from ..model.unsupported import UnsupportedModel
 from .attention import ATTENTION
 from .kv import Decode, Gather, KvBlocks, Pass, probe_shapes
@@ -39,6 +40,8 @@ class LoadedModel:
     positions: int
     # (kv heads, key dim, value dim) of each layer
     shapes: list[tuple[int, int, int]]
+    # fields of config.json, with which those of new weights are compared; empty turns that check off
+    config: dict = field(default_factory=dict)
 
 
 def pick_device(name: str) -> torch.device:
@@ -64,7 +67,7 @@ def load_model(directory: str | Path, device: str = "auto", dtype: str = "auto")
         )
     except ValueError as error:
         raise UnsupportedModel(f"transformers cannot load {directory} with Troupe's attention: {error}") from error
-    return prepare(model, target)
+    return replace(prepare(model, target), config=config_of(directory))
 
 
 def prepare(model: torch.nn.Module, device: torch.device) -> LoadedModel:
@@ -132,6 +135,7 @@ def update_weights(loaded: LoadedModel, directory: str | Path, digest: str = "",
         found, _ = weights_digest(path)
         if found != digest:
             raise WeightsError(f"the weights in {path} have the digest {found[:12]}…, but {digest[:12]}… was announced: the files are damaged or replaced")
+    _check_config(loaded, path)
     own = dict(loaded.model.named_parameters(remove_duplicate=False)) | dict(loaded.model.named_buffers())
     readers = [safe_open(str(file), framework="pt") for file in files]
     names = {name: reader for reader in readers for name in reader.keys()}
@@ -162,6 +166,18 @@ def _check_manifest(path: Path, digest: str, expected: str) -> None:
         check_files(path, manifest, of_model)
     except CheckpointError as error:
         raise WeightsError(str(error)) from error
+
+
+def _check_config(loaded: LoadedModel, path: Path) -> None:
+    """Compares the config beside the weights with the model's. Raises WeightsError."""
+    if not loaded.config or not (path / "config.json").is_file():
+        return
+    try:
+        differs = differences(config_of(path), loaded.config)
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"{path / 'config.json'} cannot be read: {error}") from error
+    if differs:
+        raise WeightsError(f"the weights in {path} are of another model than the engine's: config.json: {differs}")
 
 
 def _update_converted(loaded: LoadedModel, path: Path) -> None:

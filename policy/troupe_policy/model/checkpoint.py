@@ -2,8 +2,8 @@
 
 In: a model, tokenizer files. Out: a directory with safetensors weights, config, tokenizer files, adapters below
 adapter/, and manifest.json with sha256 and size of every other file.
-Invariant: the directory is published atomically (published_directory.py). `check_model` and `read_manifest` verify its
-files by the manifest (manifest.py). The trainer's checkpoints are such directories with its state beside the weights
+Invariant: the directory is published atomically (published_directory.py). `read_manifest` and manifest.py's
+`check_model` verify its files. The trainer's checkpoints are such directories with its state beside the weights
 (trainer/saved_state.py).
 """
 
@@ -24,7 +24,7 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from .disk_full import naming_disk_full
-from .manifest import CHUNK_BYTES, FORMAT, MANIFEST, CheckpointError, check_file, check_files, load_manifest, manifest_text
+from .manifest import CHUNK_BYTES, FORMAT, MANIFEST, CheckpointError, check_files, load_manifest, manifest_text
 from .published_directory import published_directory
 
 # Progress bars are off: they would appear between a run's own lines.
@@ -102,11 +102,18 @@ def save_weights(
             _parent_made(temporary / name).write_bytes(content)
         for name, part in (parts or {}).items():
             save_file(dict(part), _parent_made(temporary / name))
-        digest, size, files = _digests(temporary)
-        manifest = {
-            "format": FORMAT, "digest": digest, "bytes": size, "dtype": dtype, "optimizer": None, **(described or {}), "files": files,
-        }  # fmt: skip
-        (temporary / MANIFEST).write_text(manifest_text(manifest))
+        return write_manifest(temporary, dtype, described)
+
+
+def write_manifest(directory: Path, dtype: str, described: Mapping[str, object] | None = None) -> dict:
+    """Writes manifest.json for the files in `directory`, and returns it. dtype: of the weights. described: further
+    entries.
+    """
+    digest, size, files = _digests(directory)
+    manifest = {
+        "format": FORMAT, "digest": digest, "bytes": size, "dtype": dtype, "optimizer": None, **(described or {}), "files": files,
+    }  # fmt: skip
+    (directory / MANIFEST).write_text(manifest_text(manifest))
     return manifest
 
 
@@ -177,23 +184,6 @@ def read_manifest(directory: str | Path, *, expected: str = "", verify: bool = T
             f"{manifest['digest'][:12]}…: copy the checkpoint again, or use another one",
         )
     return manifest
-
-
-def check_model(directory: str | Path) -> None:
-    """Checks the files that a model is loaded from (weights, config, tokenizer) against the manifest beside them. Does
-    nothing for a directory without a manifest that names its files. Raises CheckpointError.
-    """
-    path = Path(directory)
-    manifest = load_manifest(path) if path.is_dir() else None
-    if manifest is not None and "files" in manifest:
-        check_files(path, manifest, of_model)
-
-
-def of_model(name: str) -> bool:
-    """True for a file of the model itself, by its path below the directory: a trainer's state and adapters lie in
-    folders.
-    """
-    return "/" not in name
 
 
 def read_weights(directory: str | Path, model: nn.Module) -> dict[str, Tensor]:

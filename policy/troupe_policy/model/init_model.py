@@ -25,6 +25,7 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
+from .checkpoint import write_manifest
 from .disk_full import naming_disk_full
 from .published_directory import published_directory
 
@@ -108,7 +109,7 @@ def train_tokenizer(
 
 
 def init_model(out: str | Path, spec: ModelSpec) -> int:
-    """Writes a model with random weights to `out` and returns the number of its parameters."""
+    """Writes a model with random weights and its manifest to `out`; returns the number of its parameters."""
     template = spec.chat_template.read_text() if spec.chat_template is not None else None
     tokenizer = train_tokenizer(spec.corpus, spec.vocabulary, spec.added_tokens, template)
     fields = {name: value for name, value in spec.config.items() if name != "model_type"}
@@ -127,6 +128,7 @@ def init_model(out: str | Path, spec: ModelSpec) -> int:
     with naming_disk_full(Path(out), "the model"), published_directory(Path(out)) as temporary:
         model.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
+        write_manifest(temporary, "float32")
     return model.num_parameters()
 
 

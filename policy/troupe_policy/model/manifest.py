@@ -3,7 +3,8 @@
 In: a directory; optionally the sha256 of manifest.json, as the run's log records it. Out: the manifest, None if
 the directory has none, or a CheckpointError that names the file and what is wrong with it.
 Invariants: if the caller gives that sha256, manifest.json must exist and have it, which is checked before the file is
-parsed. A file that differs from its entry in size or sha256 raises CheckpointError when it is checked.
+parsed. A file that differs from its entry in size or sha256 raises CheckpointError when it is checked, and so does a
+file beside the model's that a library would load although the manifest does not name it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ MANIFEST = "manifest.json"
 # single files. 2: the optimizer's tensors are saved in shards, and the manifest has the digest of every other file.
 FORMAT = 2
 CHUNK_BYTES = 4 * 1024 * 1024
+# Endings of the files beside config.json that transformers and inference servers load if they are there.
+LOADED = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt", ".tiktoken", ".py")
 ADVICE = "copy it again from an intact copy, or use another checkpoint"
 
 
@@ -74,11 +77,50 @@ def load_manifest(directory: Path, expected: str = "") -> dict | None:
     return manifest
 
 
+def of_model(name: str) -> bool:
+    """True for a file of the model itself, by its path below the directory: a trainer's state and adapters lie in
+    folders.
+    """
+    return "/" not in name
+
+
+def beside_weights(name: str) -> bool:
+    """True for a file of the model that is not its weights: config, tokenizer, chat template."""
+    return of_model(name) and not name.endswith(".safetensors")
+
+
+def check_model(directory: str | Path, wanted: Callable[[str], bool] = of_model) -> None:
+    """Checks the wanted files that a model is loaded from (weights, config, tokenizer) against the manifest beside
+    them. Does nothing for a directory without a manifest that names its files, unless it is a trainer's checkpoint:
+    those have one. Raises CheckpointError.
+    """
+    path = Path(directory)
+    manifest = load_manifest(path) if path.is_dir() else None
+    if manifest is not None and "files" in manifest:
+        check_files(path, manifest, wanted)
+    elif manifest is None and (path / "training" / ".metadata").is_file():
+        raise corrupt(f"{path} is a checkpoint of a trainer, but its {MANIFEST} is missing")
+
+
 def check_files(directory: Path, manifest: Mapping[str, dict], wanted: Callable[[str], bool] = lambda _: True) -> None:
-    """Compares the wanted files with the manifest's entries. Raises CheckpointError trainer.checkpoint_corrupt."""
+    """Compares the wanted files with the manifest's entries, and refuses files that `check_unnamed` finds. Raises
+    CheckpointError trainer.checkpoint_corrupt.
+    """
+    check_unnamed(directory, manifest)
     for name, described in manifest["files"].items():
         if wanted(name):
             check_file(directory / name, described)
+
+
+def check_unnamed(directory: Path, manifest: Mapping[str, dict]) -> None:
+    """Refuses a file beside the model's that a library would load, but that the manifest does not name. Raises
+    CheckpointError trainer.checkpoint_corrupt.
+    """
+    for file in sorted(directory.iterdir()):
+        name = file.name
+        is_known = name in manifest["files"] or name == MANIFEST or name.startswith(".")
+        if not is_known and name.endswith(LOADED) and not file.is_dir():
+            raise corrupt(f"{file} is not named in the manifest beside it, and would be loaded: remove it")
 
 
 def check_file(file: Path, described: Mapping[str, object]) -> None:

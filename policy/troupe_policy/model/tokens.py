@@ -1,7 +1,8 @@
 """Tokenizer of a model directory, without torch: text to ids and back.
 
 In: tokenizer.json, read by the `tokenizers` library; a directory without one is read through transformers.
-Out: token ids; text with special tokens kept. Invariant: `encode` inserts no token that is not in the text.
+Out: token ids; text with special tokens kept. Invariants: `encode` inserts no token that is not in the text; files that
+differ from the manifest beside them are refused.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders
+
+from .manifest import CheckpointError, beside_weights, check_model
 
 
 class TokensError(RuntimeError):
@@ -24,6 +27,10 @@ class Tokens:
 
     def __init__(self, directory: str | Path) -> None:
         path = Path(directory)
+        try:
+            check_model(path, beside_weights)
+        except CheckpointError as error:
+            raise TokensError(str(error)) from error
         self.settings = _json(path / "tokenizer_config.json")
         if (path / "tokenizer.json").is_file():
             self.source = (path / "tokenizer.json").read_bytes()

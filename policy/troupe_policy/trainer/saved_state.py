@@ -25,12 +25,13 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from ..model import checkpoint
 from ..model.checkpoint import CheckpointError
-from ..model.manifest import FORMAT
+from ..model.manifest import FORMAT, check_file, check_unnamed
 from . import whole_checkpoint
 from .checkpoint_writer import SavedCheckpoint
 from .lora import config_json, is_adapter, merged, peft_name
 from .ranks.shards import converted, gathered_weights
 from .ranks.sharded_files import read_shards, shapes_in
+from .same_model import check_same_model
 from .training_state import TrainingState
 from .whole_checkpoint import ADAPTER, REFERENCE
 
@@ -227,13 +228,15 @@ def _read(state: TrainingState, tensors: dict[str, Tensor], folder: Path) -> Non
 
 
 def _check(state: TrainingState, directory: Path, manifest: dict) -> None:
-    """Checks this rank's share of the files against the manifest, and the tensors' shapes against the model's."""
+    """Checks this rank's share of the files against the manifest, and tensors' shapes and the config against the model's."""
     whole_checkpoint.check_adapter(state, directory, manifest)
+    check_unnamed(directory, manifest)
     for at, (name, described) in enumerate(manifest["files"].items()):
         if at % state.ranks.size == state.ranks.rank:
-            checkpoint.check_file(directory / name, described)
+            check_file(directory / name, described)
     given = {name.removeprefix("weights/"): torch.empty(shape, device="meta") for name, shape in shapes_in(directory / TRAINING).items() if name.startswith("weights/")}
     checkpoint.check_shapes(directory, given, _own(state))
+    check_same_model(state, directory, manifest)
 
 
 def _all_agree(state: TrainingState, directory: Path, check) -> None:

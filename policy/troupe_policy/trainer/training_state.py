@@ -19,7 +19,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from ..model import checkpoint
+from ..model.manifest import CheckpointError, check_model
 from ..model.precision import allow_tf32, resolved_dtype
+from ..model.same_config import config_of
 from .batch.attention_kernels import chosen_kernel
 from .batch.batching import cpu_micro_tokens, micro_batches
 from .batch.micro_batch import Batch, MicroBatch, idle_micro_batch, micro_batch
@@ -86,6 +88,8 @@ class TrainingState:
         self.model_dir = str(model_dir)
         self.companions = checkpoint.read_companions(Path(model_dir))
         self.model = self._load_model()
+        # Read at start, as the companions are: fields of config.json, with which a checkpoint's are compared.
+        self.config = config_of(model_dir)
         config = self.model.config.get_text_config()
         self.vocabulary = int(self.model.get_output_embeddings().weight.shape[0])
         self.context_tokens = int(getattr(config, "max_position_embeddings", 0) or 0)
@@ -113,9 +117,9 @@ class TrainingState:
             model = empty_model(self.model_dir)
         else:
             try:
-                checkpoint.check_model(self.model_dir)
+                check_model(self.model_dir)
                 model = AutoModelForCausalLM.from_pretrained(self.model_dir, dtype=torch.float32, local_files_only=True)
-            except (OSError, ValueError, checkpoint.CheckpointError) as error:
+            except (OSError, ValueError, CheckpointError) as error:
                 raise TrainerError("trainer.no_model", f"no model could be read from {self.model_dir}: {error}; give a directory with config.json and safetensors files as model.path") from error
         # Evaluation mode turns dropout off: it would add noise to the ratio of π to π_old, and two runs would differ.
         model.eval()

@@ -17,6 +17,7 @@ from ..model import checkpoint
 from ..model.checkpoint import CheckpointError
 from .lora import own_name
 from .ranks.sharding import put_whole
+from .same_model import check_same_model
 from .training_state import TrainingState
 
 ADAPTER, REFERENCE = "adapter", "reference"
@@ -37,6 +38,7 @@ def load(state: TrainingState, directory: Path) -> None:
             manifest = checkpoint.read_manifest(directory)
             _check_files(state, directory, manifest or {})
             weights = _weights(state, directory, manifest or {})
+            check_same_model(state, directory, manifest or {})
         except CheckpointError as error:
             problem = (error.code, str(error))
     manifest, problem = state.ranks.broadcast((manifest, problem))

@@ -2,7 +2,7 @@
 import { appendFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { checkFiles } from '../../../backends/weights/manifest'
+import { checkFiles, checkModelFiles } from '../../../backends/weights/manifest'
 import { servedWeights } from '../../../backends/weights/servedWeights'
 import { filesBelow, flipBit, sha256, writeCheckpoint } from '../../support/checkpointFiles'
 
@@ -31,6 +31,35 @@ test('a flipped bit, a longer file and a missing file of any kind are each one f
     }
   }
   expect((await checkFiles(path, manifest)).faults).toEqual([])
+})
+
+test('a file beside the model that the manifest does not name is a fault if a library would load it', async () => {
+  const { path, manifest } = checkpoint()
+  for (const name of ['README.md', '.gitattributes', 'training/more.distcp']) writeFileSync(join(path, name), '{}')
+  expect((await checkFiles(path, manifest)).faults).toEqual([])
+  for (const name of ['other.safetensors', 'adapter_config.json', 'chat_template.json', 'modeling.py']) {
+    const file = join(path, name)
+    writeFileSync(file, '{}')
+    const message = `${file} is not named in the manifest beside it, and would be loaded: remove it`
+    expect((await checkFiles(path, manifest)).faults).toEqual([{ file, expected: '', found: null, message }])
+    await expect(checkModelFiles(path)).rejects.toMatchObject({ code: 'engine.model_damaged', message })
+    rmSync(file)
+  }
+  await checkModelFiles(path)
+})
+
+test('a model of which any file differs is refused before a server is started with it; others are not looked at', async () => {
+  const { path } = checkpoint()
+  flipBit(join(path, 'training/__0_0.distcp'))
+  await checkModelFiles(path)
+  flipBit(join(path, 'config.json'))
+  flipBit(join(path, 'tokenizer.json'))
+  await expect(checkModelFiles(path)).rejects.toMatchObject({
+    code: 'engine.model_damaged',
+    message: expect.stringMatching(/config\.json has the digest .*; and 1 more files differ$/),
+  })
+  rmSync(join(path, 'manifest.json')) // any model
+  await checkModelFiles(path)
 })
 
 test('a directory without a manifest has a fault only if the log has its digest', async () => {

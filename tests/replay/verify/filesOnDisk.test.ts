@@ -1,5 +1,5 @@
 /** `verify` reads what lies beside the log: checkpoints, published weights and blobs, and the topics of commands. */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Fact } from '../../../messages/facts'
@@ -103,6 +103,55 @@ test('one flipped bit in any file is a problem at the fact that names the files'
   expect(await problems()).toMatchObject([{ kind: 'blob-damaged', place: blob }])
   restore()
   expect(await problems()).toEqual([])
+})
+
+test('the model that a resume takes config and tokenizer from is compared with the newest sound checkpoint', async () => {
+  const model = join(root, 'model')
+  const found = async () => (await verified()).problems.filter(({ kind }) => kind === 'model-damaged')
+  cpSync(at('checkpoints', 'step-000002'), model, { recursive: true })
+  rmSync(join(model, 'manifest.json')) // as models of earlier versions have none
+  rmSync(join(model, 'training'), { recursive: true })
+  expect(await found()).toEqual([])
+  const fields = { rope_theta: 10_000, dtype: 'bfloat16', transformers_version: '5' }
+  writeFileSync(join(model, 'config.json'), JSON.stringify({ ...fields, rms_norm_eps: 1e-5 }))
+  expect(await found()).toEqual([])
+  writeFileSync(join(model, 'config.json'), JSON.stringify({ ...fields, rope_theta: 100 }))
+  expect(await found()).toMatchObject([
+    { place: model, message: expect.stringMatching(/differs from .* in rope_theta$/) },
+  ])
+  writeFileSync(join(model, 'config.json'), '{')
+  expect(await found()).toMatchObject([{ message: expect.stringContaining('no JSON object') }])
+  writeFileSync(join(model, 'config.json'), JSON.stringify(fields))
+  const restore = flipBit(join(model, 'tokenizer.json'))
+  expect(await found()).toMatchObject([
+    { message: expect.stringMatching(/tokenizer\.json differs from .*step-000002/) },
+  ])
+  restore()
+  rmSync(join(model, 'chat_template.jinja'))
+  expect(await found()).toMatchObject([{ message: expect.stringMatching(/chat_template\.jinja is missing/) }])
+  rmSync(model, { recursive: true })
+  writeCheckpoint(model, { trainer: false }) // with a manifest, which also names the weights
+  flipBit(join(model, 'model.safetensors'))
+  expect(await found()).toMatchObject([{ message: expect.stringContaining('model.safetensors has the digest') }])
+  rmSync(model, { recursive: true })
+})
+
+test('weights whose manifest names no files, as in format 1, are compared with the digest in the log', async () => {
+  for (const folder of ['checkpoints/step-000002', 'weights/v000001']) {
+    const manifest = join(root, folder, 'manifest.json')
+    const before = readFileSync(manifest, 'utf8')
+    const { files: _, ...old } = JSON.parse(before)
+    writeFileSync(manifest, JSON.stringify({ ...old, format: 1 }))
+    const kind = folder.startsWith('weights') ? 'weights-damaged' : 'checkpoint-damaged'
+    const ofManifest = kind === 'weights-damaged' ? 0 : 1 // the log has no digest of the old weights' manifest
+    expect(await problems()).toHaveLength(ofManifest)
+    const restore = flipBit(join(root, folder, 'model.safetensors'))
+    const found = await problems()
+    if (ofManifest === 0)
+      expect(found).toMatchObject([{ kind, message: expect.stringMatching(/^the weights in .* but the log says/) }])
+    restore()
+    writeFileSync(manifest, before)
+  }
 })
 
 test('a missing manifest is a problem, and so is a missing newest checkpoint; an older one may have been removed', async () => {

@@ -1,0 +1,62 @@
+/**
+ * Verifies the model that a run made at its start, from which a resume takes config and tokenizer.
+ *
+ * in   its directory; a checkpoint of the run whose files are as the log says
+ * out  a problem for each file that differs from the manifest beside it, or from the checkpoint's file of that name
+ * Invariant: reads only. A missing directory is no problem: the run makes the model again. Of the config, fields that only
+ * one side has are not compared, since versions of transformers write different ones.
+ */
+import { existsSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { isDeepStrictEqual } from 'node:util'
+import { checkFiles, type Manifest, ofModel, sha256Of } from '../../backends/weights/manifest'
+import type { Problem } from './verification'
+
+/** Fields that say nothing of how the model computes (troupe_policy/model/same_config.py). */
+const ignored = new Set(['_name_or_path', 'architectures', 'dtype', 'torch_dtype', 'transformers_version', 'use_cache'])
+
+export interface SoundCheckpoint {
+  readonly directory: string
+  readonly manifest: Manifest
+}
+
+export async function checkModel(directory: string, checkpoint?: SoundCheckpoint): Promise<readonly Problem[]> {
+  if (!existsSync(directory)) return []
+  const { faults } = await checkFiles(directory, undefined)
+  const messages = faults.map(({ message }) => message)
+  if (messages.length === 0 && checkpoint !== undefined) messages.push(...(await differences(directory, checkpoint)))
+  return messages.map(message => ({ place: directory, kind: 'model-damaged', message }))
+}
+
+async function differences(directory: string, { directory: other, manifest }: SoundCheckpoint): Promise<string[]> {
+  const found: string[] = []
+  for (const [name, { sha256 }] of Object.entries(manifest.files ?? {})) {
+    if (!ofModel(name) || /\.safetensors(\.index\.json)?$/.test(name)) continue
+    const [mine, theirs] = [join(directory, name), join(other, name)]
+    if (name === 'config.json') {
+      const fields = await differentFields(mine, theirs)
+      if (fields.length > 0) found.push(`${mine} differs from ${theirs} in ${fields.join(', ')}`)
+    } else if (existsSync(mine)) {
+      if ((await sha256Of(mine)) !== sha256) found.push(`${mine} differs from ${theirs}`)
+      // transformers writes this file into checkpoints of a model that has none.
+    } else if (name !== 'generation_config.json') found.push(`${mine} is missing, and the run trained with ${theirs}`)
+  }
+  return found
+}
+
+async function differentFields(mine: string, theirs: string): Promise<readonly string[]> {
+  const [one, other] = await Promise.all([mine, theirs].map(fieldsOf))
+  if (one === undefined || other === undefined) return ['its form: it is missing, or no JSON object']
+  const shared = Object.keys(one).filter(name => !ignored.has(name) && Object.hasOwn(other, name))
+  return shared.filter(name => !isDeepStrictEqual(one[name], other[name]))
+}
+
+async function fieldsOf(path: string): Promise<Record<string, unknown> | undefined> {
+  try {
+    const parsed: unknown = JSON.parse(await readFile(path, 'utf8'))
+    return typeof parsed === 'object' && parsed !== null ? (parsed as Record<string, unknown>) : undefined
+  } catch {
+    return undefined
+  }
+}
