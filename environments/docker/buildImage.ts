@@ -29,12 +29,12 @@ export async function buildDockerImage({ engine }: DockerDriver, options: BuildO
     })
     const { error, log } = await outcome(answer)
     if (error !== undefined) throw new Error(`${error}\n${log.slice(-2000)}`)
+    return (await engine.call<{ Id: string }>('GET', `/images/${name}/json`)).Id
   } catch (thrown) {
     signal?.throwIfAborted()
     const why = thrown instanceof Error ? thrown.message : String(thrown)
     throw environmentError('environment.no_image', `${file} was not built: ${why}`)
   }
-  return (await engine.call<{ Id: string }>('GET', `/images/${name}/json`)).Id
 }
 
 /** Reads the build's progress, one JSON object per line. */

@@ -50,7 +50,8 @@ export function changesBetween(before: Manifest, after: Manifest, inImage: (path
     const isDirectory = (is ?? was)?.kind === 'directory'
     const change = !existed ? 'added' : !exists ? 'removed' : 'changed'
     // Overlayfs copies the directories above a file that changes.
-    if (change === 'changed' && isDirectory && (was === undefined || was.mode === is?.mode)) continue
+    if (change === 'changed' && isDirectory && (was === undefined || (was.kind === is?.kind && was.mode === is.mode)))
+      continue
     changed.push({ path, change, bytes: is?.bytes ?? 0 })
   }
   return changed

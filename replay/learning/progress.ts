@@ -172,7 +172,9 @@ export function progress({ positiveAbove = 0, onlyEnds = false } = {}): Progress
         case 'reward.assigned': {
           const step = stepOf.get(groupOf(message.trajectory))
           const member = step === undefined ? undefined : tallyOf(step).members.get(message.trajectory)
-          if (member !== undefined) member.reward = message.reward
+          if (member === undefined) return undefined
+          member.reward = message.reward
+          member.unjudged = false
           return undefined
         }
         case 'reward.failed': {

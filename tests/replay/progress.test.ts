@@ -47,3 +47,20 @@ test('a step that is told twice counts once', () => {
   expect(state.take(completed!)).toBeUndefined()
   expect(state.steps).toHaveLength(1)
 })
+
+test('a rollout whose reward failed before a later attempt succeeded does not count as a failed reward', () => {
+  const state = progress()
+  const { records } = quickstartHistory()
+  const messages = records.flatMap(({ message }) => (message.type === 'rollout.requested' ? [message] : []))
+  const asked = messages.find(({ purpose }) => purpose === 'train')!
+  const { trajectory } = asked
+  const ofIt = (type: string) =>
+    records.find(
+      ({ message }) => message.type === type && (message as { trajectory?: string }).trajectory === trajectory,
+    )!
+  const failed = { type: 'reward.failed', at: 2, trajectory, reason: 'timeout' } as unknown as Fact
+  const ended = ofIt('rollout.finished').message as Fact
+  const judged = ofIt('reward.assigned').message as Fact
+  for (const fact of [{ ...asked, step: 1 }, ended, failed, judged, ...facts(1).slice(1)]) state.take(fact)
+  expect(state.steps[0]).toMatchObject({ rollouts: 1, failedRewards: 0 })
+})

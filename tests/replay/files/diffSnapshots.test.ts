@@ -2,7 +2,7 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { changesBetween, readManifest } from '../../../environments/snapshots/manifest'
+import { changesBetween, type Manifest, readManifest } from '../../../environments/snapshots/manifest'
 import { diffSnapshots } from '../../../replay/files/trajectoryFiles'
 
 const root = mkdtempSync(join(tmpdir(), 'troupe-diff-'))
@@ -39,4 +39,10 @@ test('other contents are', () => {
     { path: '/app', a: 'present', b: 'absent' },
     { path: '/app/hello', a: 'present', b: 'present', lines: ['@@ -1 +1 @@', '-one', '+two'] },
   ])
+})
+
+test('a file in whose place there is a directory of the same mode has changed', () => {
+  const [was, is] = ['file', 'directory'].map(kind => new Map([['/app/x', { path: '/app/x', kind, mode: 493 }]]))
+  const changed = changesBetween(was as unknown as Manifest, is as unknown as Manifest, () => false)
+  expect(changed).toMatchObject([{ path: '/app/x', change: 'changed' }])
 })
