@@ -11,8 +11,8 @@ import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { asError, endedHow, TroupeError } from '../runtime/errors'
-import { redactSecrets } from '../runtime/knownSecrets'
 import { torchPythonPath } from '../runtime/python'
+import { outputTail } from '../runtime/secrets/outputTail'
 import { temporaryDirectory } from '../sandbox/temporaryDirectory'
 import type { PythonProcess } from './forkServer'
 import { boundaries, connectPolicy, type PolicyClient, type PolicyService } from './policyClient'
@@ -66,7 +66,9 @@ export async function startPolicyProcess(options: PolicyProcessOptions): Promise
     ...(options.env !== undefined && Object.keys(options.env).length > 0 && { env: options.env }),
   })
   child.stdin.on('error', () => {}) // an error is ignored: 'error' or 'close' reports the end of the process
-  const stderr = tailOf(child, options.log)
+  const onLines = (text: string) =>
+    options.log?.debug({ pid: child.pid, text: text.trimEnd() }, 'stderr of a policy process')
+  const stderr = outputTail([child.stderr], { chars: stderrTailChars, onLines })
   const lost = new Promise<Error>(resolve => {
     child.once('error', error => resolve(gone(serve, `could not be run: ${error.message}`, stderr())))
     child.once('close', (code, signal) => resolve(gone(serve, endedHow(code, signal), stderr())))
@@ -166,13 +168,4 @@ function gone(serve: PolicyService, how: string, stderr: string): Error {
     retriable: true,
     message: `the ${serve} process ${how}${tail}`,
   })
-}
-
-function tailOf(child: PythonProcess, log: PolicyProcessOptions['log']): () => string {
-  let tail = ''
-  child.stderr.setEncoding('utf8').on('data', (text: string) => {
-    tail = redactSecrets(tail + text).slice(-stderrTailChars)
-    log?.debug({ pid: child.pid, text: text.trimEnd() }, 'stderr of a policy process')
-  })
-  return () => tail.trimEnd()
 }

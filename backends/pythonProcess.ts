@@ -10,6 +10,7 @@
 import { spawn } from 'node:child_process'
 import { endedHow } from '../runtime/errors'
 import { pythonEnvironment, torchPythonPath } from '../runtime/python'
+import { outputTail } from '../runtime/secrets/outputTail'
 import { openForkServer, type PythonProcess, prepareForkServer } from './forkServer'
 import { hasGpuDriver } from './visibleDevices'
 
@@ -57,13 +58,10 @@ export async function startPython(program: PythonProgram): Promise<PythonProcess
  */
 export async function runPython(program: PythonProgram, timeoutMs: number): Promise<void> {
   const child = await startPython(program)
-  let stderr = ''
   let killed = false
   child.stdin.on('error', () => {}) // an error is ignored: 'close' reports the end of the process
   child.stdout.resume()
-  child.stderr.setEncoding('utf8').on('data', (text: string) => {
-    stderr = (stderr + text).slice(-stderrTailChars)
-  })
+  const stderr = outputTail([child.stderr], { chars: stderrTailChars })
   const timer = setTimeout(() => {
     killed = child.kill('SIGKILL')
   }, timeoutMs)
@@ -73,7 +71,7 @@ export async function runPython(program: PythonProgram, timeoutMs: number): Prom
       child.once('close', (code: number | null, signal: NodeJS.Signals | null) => {
         if (code === 0) return resolve()
         const how = killed ? `did not end within ${timeoutMs} ms` : endedHow(code, signal)
-        reject(Object.assign(new Error(`${program.module} ${how}\n${stderr}`), { code, signal, killed }))
+        reject(Object.assign(new Error(`${program.module} ${how}\n${stderr()}`), { code, signal, killed }))
       })
     })
   } finally {

@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 /**
  * The `troupe` command. In a checkout it runs the TypeScript sources through ts-node, in an installed package the dist
- * folder; both export `main(argv): Promise<exit code>`. After a command it sets `process.exitCode` instead of exiting,
- * so that a slow pipe still gets all of stdout.
+ * folder; both export `main(argv): Promise<exit code>` and `redactOutput`, which removes secrets from what is printed.
+ * After a command it sets `process.exitCode` instead of exiting, so that a slow pipe still gets all of stdout.
  */
 const fs = require('node:fs')
 const path = require('node:path')
@@ -23,14 +23,14 @@ process.stdout.on('error', error => {
   process.exit(0)
 })
 
-load()
-  .main(process.argv.slice(2))
-  .then(
-    code => {
-      process.exitCode = code
-    },
-    error => {
-      console.error(error)
-      process.exitCode = 1
-    },
-  )
+const { main, redactOutput } = load()
+redactOutput()
+main(process.argv.slice(2)).then(
+  code => {
+    process.exitCode = code
+  },
+  error => {
+    console.error(error)
+    process.exitCode = 1
+  },
+)

@@ -3,7 +3,7 @@
  * An expected failure leaves a module of Troupe as a TroupeError; an error of another package is its `cause`.
  */
 
-import { redactError, redactSecrets } from './knownSecrets'
+import { redactError, redactSecrets } from './secrets/knownSecrets'
 
 /** The part of the system where the error arose. */
 export type Boundary =
@@ -40,10 +40,12 @@ export class TroupeError extends Error {
     readonly code: string,
     details: ErrorDetails,
   ) {
-    super(redactSecrets(details.message), details.cause === undefined ? undefined : { cause: details.cause })
+    const { cause } = details
+    if (cause instanceof Error) redactError(cause)
+    super(redactSecrets(details.message), cause === undefined ? undefined : { cause })
     this.boundary = details.boundary
     this.retriable = details.retriable
-    this.hint = details.hint
+    this.hint = details.hint === undefined ? undefined : redactSecrets(details.hint)
   }
 }
 

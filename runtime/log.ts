@@ -12,7 +12,7 @@
  */
 import { inspect } from 'node:util'
 import type { DestinationStream, Logger } from 'pino'
-import { redactSecrets } from './knownSecrets'
+import { redactSecrets } from './secrets/knownSecrets'
 
 export interface Log {
   trace(fields: object, text: string): void

@@ -11,6 +11,8 @@ import { accessSync, constants, existsSync, readFileSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { endedHow, TroupeError } from './errors'
 import { troupeHome } from './home'
+import { knowVariables } from './secrets/credentials'
+import { redactSecrets } from './secrets/knownSecrets'
 
 /** Returns the folder of the checkout, or of the package under node_modules; cli/setup.js lies below it in both. */
 export function packageRoot(): string {
@@ -89,11 +91,14 @@ export function policyDirectory(): string {
 
 /**
  * Returns the environment variables of a process of troupe_policy: those of this process, with `more` added. The user's
- * PYTHONPATH is left out, because its packages could hide those of the venv.
+ * PYTHONPATH is left out, because its packages could hide those of the venv. Secrets among the variables are learned, since the
+ * process may repeat them.
  */
 export function pythonEnvironment(more: Readonly<Record<string, string>> = {}): NodeJS.ProcessEnv {
   const ours = { PYTHONPATH: policyDirectory(), PYTHONUNBUFFERED: '1', PYTHONDONTWRITEBYTECODE: '1' }
-  return { ...process.env, ...more, ...ours }
+  const env = { ...process.env, ...more, ...ours }
+  knowVariables(env)
+  return env
 }
 
 /**
@@ -223,10 +228,10 @@ export function failedHow(thrown: unknown, timeoutMs: number): string {
   }
   const isLate = code === 'ETIMEDOUT' || (killed === true && typeof code !== 'string')
   if (isLate) return `it did not end within ${timeoutMs} ms`
-  if (typeof code === 'string') return message
+  if (typeof code === 'string') return redactSecrets(message)
   // The error is not the program's own: for instance, its output cannot be parsed.
-  if (typeof code !== 'number' && typeof status !== 'number' && !signal) return message
-  const said = String(stderr ?? '').trim()
+  if (typeof code !== 'number' && typeof status !== 'number' && !signal) return redactSecrets(message)
+  const said = redactSecrets(String(stderr ?? '')).trim()
   const how = `it ${endedHow(status ?? (code as number | null | undefined) ?? null, signal ?? null)}`
   if (signal) return how
   return said === '' ? how : said.split('\n').at(-1)!

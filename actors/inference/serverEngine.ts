@@ -13,7 +13,7 @@ import { longestContext, type RecipeConfig } from '../../config'
 import { timeoutsOf } from '../../config/estimate/timeouts'
 import type { EngineId } from '../../messages/ids'
 import type { Log } from '../../runtime/log'
-import { resolveSecret } from '../../runtime/secret'
+import { resolveSecret } from '../../runtime/secrets/secretReference'
 import { modelTraits } from './modelTraits'
 import type { SharedRenderer } from './sharedRenderer'
 

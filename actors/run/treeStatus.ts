@@ -14,6 +14,7 @@ import type { ActorLife } from '../../runtime/actor/system'
 import type { Effects } from '../../runtime/effects'
 import type { Journal } from '../../runtime/journal/journal'
 import type { Log } from '../../runtime/log'
+import { excerpt } from '../../runtime/secrets/knownSecrets'
 
 export interface TreeStatus {
   /** Called when the state of an actor of this process has changed. */
@@ -46,7 +47,7 @@ export function treeStatus({ fx, log }: { readonly fx: Effects; readonly log: Lo
 
   /** Records an actor's state. `restarts`: total over all actors that had this path. */
   function put(actor: string, life: Pick<ActorStatus, 'kind' | 'state' | 'restarts'>, error: Error | undefined): void {
-    const reason = error === undefined ? {} : { reason: rootCause(error).message.slice(0, reasonChars) }
+    const reason = error === undefined ? {} : { reason: excerpt(rootCause(error).message, reasonChars) }
     const { kind, state, restarts } = life
     const devices = leased.has(actor) ? { devices: leased.get(actor)! } : {}
     latest.set(actor, {

@@ -7,6 +7,7 @@
  * the ping has no answer, the connection is closed: over HTTP nothing else tells that the server went away or has
  * forgotten the session. A server that ends while it starts is started up to three times.
  */
+import type { Readable } from 'node:stream'
 import { Client } from '@modelcontextprotocol/sdk/client/index.js'
 import { getDefaultEnvironment, StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js'
@@ -17,10 +18,12 @@ import type { ToolSchema } from '../../config/toolSchema'
 import { toolOutcome } from '../../kernels'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
-import { redactSecrets } from '../../runtime/knownSecrets'
 import type { Log } from '../../runtime/log'
 import { rejectOnAbort } from '../../runtime/rejectOnAbort'
-import { resolveSecret, type SecretRef } from '../../runtime/secret'
+import { knowAddress, knowVariables } from '../../runtime/secrets/credentials'
+import { longSecret, redactSecrets } from '../../runtime/secrets/knownSecrets'
+import { outputTail } from '../../runtime/secrets/outputTail'
+import { resolveSecret, type SecretRef } from '../../runtime/secrets/secretReference'
 import { mostTries } from '../../sandbox/retryKilled'
 import type { Tool } from './toolPort'
 
@@ -35,12 +38,6 @@ const stderrChars = 500
 /** Upper bound on the length of a result, in characters; a longer one is truncated. */
 const resultChars = 256 * 1024
 const maxPages = 100
-/**
- * Minimum length, in characters, of a secret that is removed from the result of a call that succeeded. Results become
- * facts and training data, in which a shorter secret may be an ordinary word. All known secrets are removed from
- * errors.
- */
-const resultSecretChars = 16
 
 interface Connection {
   readonly client: Client
@@ -140,7 +137,7 @@ export async function openMcpServer(
           const options = { timeout: left, maxTotalTimeout: left, signal }
           const result = await connection.client.callTool(asked, undefined, options)
           const isError = result.isError === true
-          const hidden = isError ? {} : { minChars: resultSecretChars }
+          const hidden = isError ? {} : longSecret
           const text = redactSecrets(textOf(result as Result), hidden).slice(0, resultChars)
           return isError
             ? ended({ status: 'error', reason: 'the tool failed', stderr: text })
@@ -185,7 +182,7 @@ async function connect(config: McpServerConfig): Promise<Connection> {
 
 async function connectOnce(config: McpServerConfig): Promise<Connection> {
   const client = new Client({ name: 'troupe', version: '1' })
-  let stderr = ''
+  let stderr = () => ''
   let transport: Transport
   if ('command' in config) {
     const { command, args, cwd } = config
@@ -197,12 +194,11 @@ async function connectOnce(config: McpServerConfig): Promise<Connection> {
       stderr: 'pipe',
       ...(cwd === undefined ? {} : { cwd }),
     })
-    stdio.stderr?.on('data', (chunk: Buffer) => {
-      stderr = redactSecrets(stderr + chunk.toString('utf8')).slice(-stderrChars)
-    })
+    stderr = outputTail([stdio.stderr as Readable | null], { chars: stderrChars })
     transport = stdio
   } else {
     const requestInit = { headers: resolved(config.headers) }
+    knowAddress(config.url)
     transport = new StreamableHTTPClientTransport(new URL(config.url), { requestInit }) as Transport
   }
   const connection: { client: Client; isOver: boolean; ended: Promise<string> } = {
@@ -211,7 +207,7 @@ async function connectOnce(config: McpServerConfig): Promise<Connection> {
     ended: new Promise(resolve => {
       client.onclose = () => {
         connection.isOver = true
-        resolve(`ended${stderr.trim() === '' ? '' : `; the end of its stderr: ${stderr.trim()}`}`)
+        resolve(`ended${stderr() === '' ? '' : `; the end of its stderr: ${stderr().trim()}`}`)
       }
     }),
   }
@@ -219,7 +215,7 @@ async function connectOnce(config: McpServerConfig): Promise<Connection> {
     await client.connect(transport, { timeout: config.startTimeoutMs })
   } catch (thrown) {
     await client.close().catch(() => {})
-    const said = stderr.trim() === '' ? '' : `; the end of its stderr: ${stderr.trim()}`
+    const said = stderr() === '' ? '' : `; the end of its stderr: ${stderr().trim()}`
     throw new Error(`${asError(thrown).message}${said}`, { cause: thrown })
   }
   return connection
@@ -245,10 +241,14 @@ async function toolsOf(client: Client, { tools: wanted }: McpServerConfig): Prom
   return wanted === undefined ? found : found.filter(({ name }) => wanted.includes(name))
 }
 
-const resolved = (values: Readonly<Record<string, string | SecretRef>>): Record<string, string> =>
-  Object.fromEntries(
+/** Returns variables or headers with the values of secrets, which are learned, as are those whose names say so. */
+function resolved(values: Readonly<Record<string, string | SecretRef>>): Record<string, string> {
+  const all = Object.fromEntries(
     Object.entries(values).map(([name, value]) => [name, typeof value === 'string' ? value : resolveSecret(value)]),
   )
+  knowVariables(all)
+  return all
+}
 
 interface Result {
   readonly content?: readonly {

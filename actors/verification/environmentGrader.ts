@@ -7,6 +7,7 @@
  */
 import type { RolloutEnvironments } from '../../environments'
 import { TroupeError } from '../../runtime/errors'
+import { excerpt } from '../../runtime/secrets/knownSecrets'
 import type { Grader } from './verifierPort'
 
 /** Number of characters from the end of the verifier's output that the reward's explanation (`why`) has. */
@@ -64,7 +65,7 @@ export function environmentGrader(
     } catch (thrown) {
       signal.throwIfAborted()
       if (!(thrown instanceof TroupeError) || thrown.retriable) throw thrown
-      return { reward: null, how: thrown.code, why: thrown.message.slice(0, shownChars) }
+      return { reward: null, how: thrown.code, why: excerpt(thrown.message, shownChars) }
     } finally {
       await environment.stop()
     }

@@ -15,6 +15,7 @@ import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Log } from '../../runtime/log'
 import { rejectOnAbort } from '../../runtime/rejectOnAbort'
+import { excerpt } from '../../runtime/secrets/knownSecrets'
 import { didYouMean } from '../../runtime/settings/nearestName'
 import { SandboxError } from '../../sandbox/errors'
 import { outOfMemory } from '../../sandbox/refusals'
@@ -129,7 +130,7 @@ function functionGrader(name: string, judge: RewardFunction, config: RecipeConfi
       if (error instanceof SandboxError && error.code === 'sandbox.out_of_memory') throw error // The port asks the grader again.
       const coded = error instanceof TroupeError
       const why = coded ? error.message : `${error.name}: ${error.message}`
-      return { reward: null, how: coded ? error.code : 'raised', why: why.slice(0, 500) }
+      return { reward: null, how: coded ? error.code : 'raised', why: excerpt(why, 500) }
     } finally {
       late.stop()
     }
@@ -167,7 +168,7 @@ function gradeOf(name: string, given: unknown, answer: string): Grade {
     typeof given === 'object' && given !== null ? (given as Readonly<Record<string, unknown>>) : { score: given }
   const { score, why } = whole
   if (typeof score !== 'number' || !Number.isFinite(score)) {
-    return { reward: null, how: 'no-number', why: `it returned ${String(score).slice(0, 80)}` }
+    return { reward: null, how: 'no-number', why: `it returned ${excerpt(String(score), 80)}` }
   }
   const text = (value: unknown, otherwise: string) => (typeof value === 'string' ? value : otherwise)
   const said = typeof why === 'string' ? { why } : {}

@@ -13,6 +13,7 @@ import type { EnvironmentAt } from '../../messages/facts'
 import type { Effects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Port } from '../../runtime/host/host'
+import { excerpt } from '../../runtime/secrets/knownSecrets'
 
 export interface Graded {
   readonly reward: number
@@ -93,7 +94,7 @@ async function withRetries(judge: () => Promise<Grade>, signal: AbortSignal): Pr
 const ungraded = (error: Error): Ungraded => ({
   reward: null,
   how: error instanceof TroupeError ? error.code : error.name,
-  why: error.message.slice(0, 500),
+  why: excerpt(error.message, 500),
 })
 
 const unknownReward = ({ task, trajectory, reward }: VerifyAnswer, known: readonly string[]) =>

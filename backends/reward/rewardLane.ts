@@ -12,6 +12,7 @@ import type { Readable, Writable } from 'node:stream'
 import { endedHow } from '../../runtime/errors'
 import { killGroup } from '../../runtime/killGroup'
 import { pythonPath, userCodeEnvironment } from '../../runtime/python'
+import { excerpt } from '../../runtime/secrets/knownSecrets'
 
 export interface RewardLaneOptions {
   readonly file?: string
@@ -47,6 +48,10 @@ export interface RewardLane {
 
 const printedChars = 500
 const tailChars = 500
+/** Upper bound on the characters of a reason; the process sends more, and secrets are removed before the cut. */
+const whyChars = 500
+/** Characters of a line that are read beyond those that are kept, so that no part of a secret is left at the cut. */
+const slackChars = 4096
 
 export function startRewardLane(options: RewardLaneOptions): RewardLane {
   const { file, module, startTimeoutMs = 120_000 } = options
@@ -79,10 +84,11 @@ export function startRewardLane(options: RewardLaneOptions): RewardLane {
         done(`its process ${how} while the function was imported${tail === '' ? '' : `: ${tail.trim()}`}`),
       )
       createInterface({ input: child.stdio[4] as Readable }).on('line', text => {
-        const line = JSON.parse(text) as RewardLine
-        if (line.ready === undefined) return lane.onLine(line)
+        const { why: whole, ...line } = JSON.parse(text) as RewardLine
+        const why = whole === undefined ? undefined : excerpt(whole, whyChars)
+        if (line.ready === undefined) return lane.onLine({ ...line, ...(why === undefined ? {} : { why }) })
         clearTimeout(timer)
-        done(line.ready ? undefined : (line.why ?? 'the function could not be imported'))
+        done(line.ready ? undefined : (why ?? 'the function could not be imported'))
       })
       void ended.then(() => clearTimeout(timer))
     }),
@@ -103,10 +109,10 @@ function linesOf(stream: Readable, take: (line: string) => void): void {
   let held = ''
   stream.setEncoding('utf8').on('data', (text: string) => {
     const lines = (held + text).split('\n')
-    held = lines.pop()!.slice(0, printedChars)
-    for (const line of lines) take(line.slice(0, printedChars))
+    held = lines.pop()!.slice(0, printedChars + slackChars)
+    for (const line of lines) take(excerpt(line, printedChars))
   })
   stream.on('end', () => {
-    if (held !== '') take(held)
+    if (held !== '') take(excerpt(held, printedChars))
   })
 }

@@ -20,9 +20,10 @@ import { z } from 'zod'
 import { systemEffects } from '../../runtime/effects'
 import { failedRequest, TroupeError } from '../../runtime/errors'
 import { troupeHome } from '../../runtime/home'
-import { knowSecret } from '../../runtime/knownSecrets'
 import { rejectOnAbort } from '../../runtime/rejectOnAbort'
 import { pathToday } from '../../runtime/runPaths'
+import { knowAddress } from '../../runtime/secrets/credentials'
+import { knowSecret } from '../../runtime/secrets/knownSecrets'
 import { servedWeights, unchecked, type WeightDigests } from './servedWeights'
 import { adapterFolder, listName, plainName, type WeightFile } from './weightList'
 
@@ -224,6 +225,7 @@ async function get(
     clearTimeout(timer)
     if (more) timer = setTimeout(late, silenceMs)
   }
+  knowAddress(url)
   const bearer = (token ?? '') === '' ? {} : { Authorization: `Bearer ${knowSecret(token!)}` }
   try {
     const response = await fetch(url, { headers: { ...headers, ...bearer }, signal: silence.signal })

@@ -14,6 +14,7 @@ import type { AddressInfo } from 'node:net'
 import { join, relative, sep } from 'node:path'
 import send from 'send'
 import { TroupeError } from '../../runtime/errors'
+import { knowSecret } from '../../runtime/secrets/knownSecrets'
 import { checking, defaultMaxConnections, HEADERS_MS, limitConnections } from '../../sandbox/http/connectionLimits'
 import { hostCheck } from '../../sandbox/http/hostHeader'
 import { bearerCheck, type TokenCheck } from '../../sandbox/judge/bearerToken'
@@ -56,7 +57,7 @@ export async function serveWeights({
   token = process.env.TROUPE_WEIGHTS_TOKEN,
 }: ServeWeightsOptions): Promise<WeightServer> {
   const { host, port } = weightAddress(address, token)
-  const mayCome = (token ?? '') === '' ? () => true : bearerCheck(token!)
+  const mayCome = (token ?? '') === '' ? () => true : bearerCheck(knowSecret(token!))
   const isOurs = hostCheck(host)
   const server = createServer(checking(HEADERS_MS), (request, response) => {
     if (!isOurs(request.headers.host)) return end(response, 421)

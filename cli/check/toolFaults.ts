@@ -13,7 +13,7 @@ import { functionSchemas } from '../../actors/tools/pythonFunctions'
 import { actsInEnvironment, namedTools, takesCode } from '../../actors/tools/runTools'
 import type { Recipe, RecipeConfig } from '../../config'
 import type { ToolSchema } from '../../config/toolSchema'
-import { resolveSecret, type SecretRef } from '../../runtime/secret'
+import { resolveSecret, type SecretRef } from '../../runtime/secrets/secretReference'
 import { notebookTool } from '../../sandbox/tools/notebookTool'
 import { error, type Fault, faultsOf, placed } from './fault'
 

@@ -12,6 +12,7 @@ import { stringify } from 'yaml'
 import type { StepReport, summaryOf } from '../../replay/learning/progress'
 import { endedHow, TroupeError } from '../../runtime/errors'
 import { packageRoot } from '../../runtime/python'
+import { outputTail } from '../../runtime/secrets/outputTail'
 import { recordedArm } from './recordedArm'
 
 type Summary = ReturnType<typeof summaryOf>
@@ -62,12 +63,10 @@ async function trained(name: string, directory: string, args: readonly string[])
     stdio: ['ignore', 'pipe', 'pipe'],
     env: { TROUPE_LOG: 'warn', ...process.env },
   })
-  let [stdout, stderr] = ['', '']
+  const stderr = outputTail([child.stderr], { chars: tailChars })
+  let stdout = ''
   child.stdout.setEncoding('utf8').on('data', (chunk: string) => {
     stdout += chunk
-  })
-  child.stderr.setEncoding('utf8').on('data', (chunk: string) => {
-    stderr = (stderr + chunk).slice(-tailChars)
   })
   const [code, signal] = await new Promise<[number | null, NodeJS.Signals | null]>((resolve, reject) => {
     child.once('error', reject)
@@ -76,7 +75,7 @@ async function trained(name: string, directory: string, args: readonly string[])
   // Exit code 1 is accepted when the run's outcome is `stopped` (no group had different rewards): it was still
   // evaluated.
   const isEvaluated = code === 0 || (code === 1 && stdout.includes('"outcome":"stopped"'))
-  if (!isEvaluated) throw failed(name, `its process ${endedHow(code, signal)}: ${stderr.trim()}`, directory)
+  if (!isEvaluated) throw failed(name, `its process ${endedHow(code, signal)}: ${stderr().trim()}`, directory)
   return stdout
 }
 

@@ -6,7 +6,7 @@
  * Invariant: no known secret is printed, and no control character of the error's texts reaches the terminal.
  */
 import { asError, TroupeError } from '../../runtime/errors'
-import { redactSecrets } from '../../runtime/knownSecrets'
+import { redactSecrets } from '../../runtime/secrets/knownSecrets'
 import { SandboxError } from '../../sandbox/errors'
 import { escapeForTerminal } from './terminal'
 

@@ -25,6 +25,8 @@ import {
 } from '../../environments'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
+import { passedOn } from '../../runtime/secrets/credentials'
+import { redactSecrets } from '../../runtime/secrets/knownSecrets'
 import { stopSignals } from '../io/signals'
 import { escapeForTerminal } from '../io/terminal'
 import { repeatable } from '../options/repeatable'
@@ -117,7 +119,7 @@ async function runOne(
     await driver.sweep()
     const refused = needsOf(task, await driver.capabilities()).filter(need => need.refused !== undefined)
     if (refused.length > 0) throw new Error(refused.map(({ what, refused: why }) => `${what}: ${why}`).join('; '))
-    const allowed = Object.fromEntries(options.env.map(variable => [variable, process.env[variable]]))
+    const allowed = passedOn(options.env)
     const built = (source: ImageSource) => imageOf(driver, task, source, signal)
     const result = await runTask(task, {
       ...{ driver, agent, allowed, imageOf: built, signal },
@@ -158,7 +160,7 @@ function say(name: string, agent: Agent, { rewards, steps }: TaskResult, wallMs:
       rewards,
       agent: ended?.status,
       exitCode: ended?.exitCode,
-      log,
+      log: redactSecrets(log),
     }))
     process.stdout.write(`${JSON.stringify({ name, agent, ok, rewards, steps: told, wallMs: Math.round(wallMs) })}\n`)
     return ok
@@ -168,6 +170,6 @@ function say(name: string, agent: Agent, { rewards, steps }: TaskResult, wallMs:
     .join(', ')
   const line = `${ok ? 'ok    ' : 'FAILED'}  ${name}: ${shown}  (${agent}${status.length > 0 ? ` ${status.join(', ')}` : ''}, ${(wallMs / 1000).toFixed(1)} s)`
   process.stdout.write(`${escapeForTerminal(line)}\n`)
-  if (!ok) for (const { log } of steps) process.stdout.write(`${escapeForTerminal(log.slice(-2000))}\n`)
+  if (!ok) for (const { log } of steps) process.stdout.write(`${escapeForTerminal(redactSecrets(log).slice(-2000))}\n`)
   return ok
 }

@@ -4,7 +4,7 @@
  * with meaningless tokens, after the time that a model of an engine computes).
  */
 import { z } from 'zod'
-import { secretSchema } from '../../runtime/secret'
+import { secretSchema } from '../../runtime/secrets/secretReference'
 import { launchFlagFault } from '../launchFlags'
 import { positive } from './numbers'
 

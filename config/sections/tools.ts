@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { z } from 'zod'
 import { policyDirectory } from '../../runtime/python'
-import { secretSchema } from '../../runtime/secret'
+import { secretSchema } from '../../runtime/secrets/secretReference'
 import { positive } from './numbers'
 
 /** Server of the Model Context Protocol: a program to start, or an address. */

@@ -12,6 +12,7 @@ import { type ToolOutcome, toolOutcome } from '../../kernels'
 import type { PastCall, StepEnd } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
 import { rejectOnAbort } from '../../runtime/rejectOnAbort'
+import { excerpt } from '../../runtime/secrets/knownSecrets'
 import type { Environment } from '../drivers/driver'
 import type { Rewards } from '../tasks/reward'
 import { environmentSpec } from '../tasks/runTask'
@@ -81,7 +82,7 @@ export async function endStep(
     const fault = late.aborted
       ? { how: 'task.step_timeout', why: `the step did not end within ${timeoutMs} ms` }
       : thrown instanceof TroupeError && !thrown.retriable
-        ? { how: thrown.code, why: thrown.message.slice(0, 500) }
+        ? { how: thrown.code, why: excerpt(thrown.message, 500) }
         : undefined
     if (fault === undefined) throw thrown
     return ended({ rewards, over: true, fault }, '')

@@ -5,6 +5,7 @@
  * out  nothing; an error once `retries` checks have failed after the start period, or when the environment has died
  */
 import { setTimeout as sleep } from 'node:timers/promises'
+import { lastExcerpt } from '../../runtime/secrets/knownSecrets'
 import type { Environment } from '../drivers/driver'
 import { environmentError } from '../drivers/errors'
 import type { HealthcheckToml } from './taskToml'
@@ -27,7 +28,7 @@ export async function waitUntilHealthy(environment: Environment, check: Healthch
         'environment.start_failed',
         status === 'lost'
           ? `environment ${environment.id} died during its health check '${command}'`
-          : `environment ${environment.id}: its health check failed ${failures} times: ${`${stderr}${stdout}`.trim().slice(-300) || status}`,
+          : `environment ${environment.id}: its health check failed ${failures} times: ${lastExcerpt(`${stderr}${stdout}`, 300) || status}`,
       )
     await sleep((isStarting ? start_interval_sec : interval_sec) * 1000)
   }

@@ -8,6 +8,7 @@
 import { lstatSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { TroupeError } from '../../runtime/errors'
+import { excerpt } from '../../runtime/secrets/knownSecrets'
 
 export type Rewards = Readonly<Record<string, number>>
 
@@ -29,7 +30,7 @@ export function readRewards(directory: string): Rewards {
       hint: "the task's test script (tests/test.sh) has to write one of them",
     })
   const value = text.trim() === '' ? Number.NaN : Number(text.trim())
-  if (!Number.isFinite(value)) throw bad(`reward.txt holds no number: ${text.trim().slice(0, 100)}`)
+  if (!Number.isFinite(value)) throw bad(`reward.txt holds no number: ${excerpt(text.trim())}`)
   return { reward: value }
 }
 
@@ -38,7 +39,7 @@ function fromJson(text: string): Rewards {
   try {
     value = JSON.parse(text)
   } catch (cause) {
-    throw bad(`reward.json is not JSON: ${text.slice(0, 100)}`, cause)
+    throw bad(`reward.json is not JSON: ${excerpt(text)}`, cause)
   }
   const rewards = typeof value === 'number' ? { reward: value } : value
   if (typeof rewards !== 'object' || rewards === null || Array.isArray(rewards))

@@ -3,15 +3,12 @@
  * Troupe's process.
  *
  * in   a section `env` of task.toml, the variables that the user lets tasks read        out  values
- * Invariant: a variable that the user has not named does not enter an environment, whatever a task asks for.
+ * A caller gets the values from `passedOn` (runtime/secrets/credentials.ts), which learns them, since a task's programs may
+ * print them. Invariant: a variable that the user has not named does not enter an environment, whatever a task asks for.
  */
 import { TroupeError } from '../../runtime/errors'
 
 export type AllowedVariables = Readonly<Record<string, string | undefined>>
-
-/** Returns those of this process's variables that the user lets tasks read. */
-export const allowedVariables = (names: readonly string[]): AllowedVariables =>
-  Object.fromEntries(names.map(name => [name, process.env[name]]))
 
 /**
  * Returns the variables with their values filled in. @throws TroupeError task.variable_refused for a variable that the

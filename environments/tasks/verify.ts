@@ -9,6 +9,7 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { excerpt, lastExcerpt } from '../../runtime/secrets/knownSecrets'
 import type { Environment, ExecRequest, ExecResult } from '../drivers/driver'
 import { environmentError } from '../drivers/errors'
 import { moveArtifacts } from './artifacts'
@@ -87,7 +88,7 @@ async function judge(step: TaskStep, environment: Environment, allowed: AllowedV
     const files = join(place, 'verifier')
     await environment.download('/logs/verifier', files)
     const output = join(files, 'test-stdout.txt')
-    const log = existsSync(output) ? readFileSync(output).subarray(0, mostLog).toString() : ''
+    const log = existsSync(output) ? shownLog(output) : ''
     if (ended.status === 'timeout') throw late(timeout_sec, log)
     return { rewards: readRewards(files), log }
   } finally {
@@ -95,8 +96,20 @@ async function judge(step: TaskStep, environment: Environment, allowed: AllowedV
   }
 }
 
+/** Beginning of a verifier's log, without known secrets; more is read than is kept, so that none is cut in two. */
+const shownLog = (file: string): string =>
+  excerpt(
+    readFileSync(file)
+      .subarray(0, mostLog + 4096)
+      .toString(),
+    mostLog,
+  )
+
 const late = (seconds: number, log: string) =>
-  environmentError('environment.refused', `the verifier did not end in ${seconds} s; it wrote: ${log.slice(-300)}`)
+  environmentError(
+    'environment.refused',
+    `the verifier did not end in ${seconds} s; it wrote: ${lastExcerpt(log, 300)}`,
+  )
 
 export async function mustRun(environment: Environment, request: ExecRequest): Promise<ExecResult> {
   const result = await environment.exec(request)
@@ -105,6 +118,6 @@ export async function mustRun(environment: Environment, request: ExecRequest): P
   const said = reason ?? (`${stderr}${stdout}`.trim() || status)
   throw environmentError(
     'environment.refused',
-    `environment ${environment.id}: the command '${[request.command].flat().join(' ')}' failed: ${said.slice(-500)}`,
+    `environment ${environment.id}: the command '${[request.command].flat().join(' ')}' failed: ${lastExcerpt(said, 500)}`,
   )
 }

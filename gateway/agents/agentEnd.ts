@@ -11,6 +11,7 @@
  */
 import type { AgentConfig } from '../../config/sections/agent'
 import type { Fact, RolloutFinished } from '../../messages/facts'
+import { excerpt } from '../../runtime/secrets/knownSecrets'
 import type { SessionState } from '../session/session'
 import { type ProgramEnding, type ProgramOptions, runProgram, withFiles } from './agentProgram'
 
@@ -23,7 +24,7 @@ export function endingOf({ told, exhausted }: SessionState, ended: ProgramEnding
   const said = ended.lastError === '' ? ended.lastLine : ended.lastError
   const because = (text: string): Ending => ({
     outcome: 'failed',
-    reason: `agent: ${said === '' ? text : `${text}: ${said}`}`.slice(0, mostReason),
+    reason: excerpt(`agent: ${said === '' ? text : `${text}: ${said}`}`, mostReason),
   })
   if (ended.how === 'deadline') return because('its deadline passed')
   if (exhausted !== null) return { outcome: 'truncated', reason: exhausted }
@@ -61,5 +62,5 @@ export async function ownReward(
     ended.how === 'exit' && ended.code === 0
       ? `agent.check printed '${ended.lastLine}', expected a number`
       : `agent.check ended (${ended.how} ${ended.code ?? ended.signal ?? ''}): ${ended.lastError || ended.lastLine}`
-  return [{ type: 'reward.failed', ...common, how: 'check-failed', why: why.slice(0, mostReason) }]
+  return [{ type: 'reward.failed', ...common, how: 'check-failed', why: excerpt(why, mostReason) }]
 }

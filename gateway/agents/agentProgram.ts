@@ -5,12 +5,14 @@
  * The program has a mark in its environment: a variable with a value of its own, by which its descendants are found.
  * Invariant: before the result is given, the program's process group and the processes with its mark are killed, within
  * the bounds that killMarked.ts names. The first `logBytes` of the output are kept, and all its bytes are counted.
+ * No known secret is in the kept output or the last lines.
  */
 import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { afterOn, type Effects } from '../../runtime/effects'
 import { pythonPath } from '../../runtime/python'
+import { outputTail } from '../../runtime/secrets/outputTail'
 import { MARK, signalTo } from '../../sandbox/freshProcess/killProcesses'
 import { killMarked } from './killMarked'
 
@@ -29,7 +31,7 @@ export interface ProgramEnding {
   readonly how: 'exit' | 'signal' | 'deadline' | 'aborted'
   readonly code: number | null
   readonly signal: string | null
-  /** Beginning of standard output and standard error, mixed in the order of arrival. */
+  /** Beginning of standard output and standard error, mixed line by line in the order of arrival. */
   readonly output: string
   readonly outputBytes: number
   /** Last line of standard error that is not empty; '' if there is none. */
@@ -54,16 +56,17 @@ export function runProgram(options: ProgramOptions, signal: AbortSignal): Promis
   const kept: Buffer[] = []
   let keptBytes = 0
   let outputBytes = 0
-  const tails = { stdout: '', stderr: '' }
-  for (const name of ['stdout', 'stderr'] as const) {
-    child[name].on('data', (data: Buffer) => {
-      outputBytes += data.length
-      const part = data.subarray(0, logBytes - keptBytes)
-      if (part.length > 0) kept.push(part)
-      keptBytes += part.length
-      tails[name] = `${tails[name]}${data.toString('utf8')}`.slice(-tailChars)
-    })
+  const onLines = (text: string) => {
+    const part = Buffer.from(text).subarray(0, logBytes - keptBytes)
+    if (part.length > 0) kept.push(part)
+    keptBytes += part.length
   }
+  const [outTail, errorTail] = [child.stdout, child.stderr].map(stream => {
+    stream.on('data', (data: Buffer) => {
+      outputBytes += data.length
+    })
+    return outputTail([stream], { chars: tailChars, onLines })
+  }) as [() => string, () => string]
   const leader = child.pid ?? 0
   return new Promise((resolve, reject) => {
     let how: ProgramEnding['how'] | undefined
@@ -94,7 +97,7 @@ export function runProgram(options: ProgramOptions, signal: AbortSignal): Promis
       resolve({
         ...{ how: how ?? (code === null ? 'signal' : 'exit'), code, signal: by },
         ...{ output: Buffer.concat(kept).toString('utf8'), outputBytes },
-        ...{ lastError: lastLine(tails.stderr), lastLine: lastLine(tails.stdout) },
+        ...{ lastError: lastLine(errorTail()), lastLine: lastLine(outTail()) },
       })
     })
   })

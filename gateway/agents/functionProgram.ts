@@ -13,6 +13,8 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { afterOn, type Effects } from '../../runtime/effects'
 import { endedHow, TroupeError } from '../../runtime/errors'
+import { redactSecrets } from '../../runtime/secrets/knownSecrets'
+import { outputTail } from '../../runtime/secrets/outputTail'
 import { MARK } from '../../sandbox/freshProcess/killProcesses'
 import { lastLine, type ProgramEnding, type ProgramOptions } from './agentProgram'
 import { killMarked } from './killMarked'
@@ -48,6 +50,7 @@ interface Importer {
 
 const script = join(__dirname, 'python/functions.py')
 const tailBytes = 4000
+const slackBytes = 4096
 
 export function functionProgram({ file, name, interpreter, memoryMb, env, fx }: FunctionOptions): FunctionProgram {
   let importer: Importer | undefined
@@ -55,10 +58,7 @@ export function functionProgram({ file, name, interpreter, memoryMb, env, fx }: 
   function start(): Importer {
     const child = spawn(interpreter, [script, String(process.pid), String(memoryMb), file, name], { env: { ...env } })
     const calls = new Map<string, Call>()
-    let said = ''
-    child.stderr.on('data', (data: Buffer) => {
-      said = `${said}${data.toString('utf8')}`.slice(-tailBytes)
-    })
+    const said = outputTail([child.stderr], { chars: tailBytes })
     child.stdin.on('error', () => {})
     const ready = new Promise<void>((resolve, reject) => {
       createInterface({ input: child.stdout }).on('line', line => {
@@ -76,7 +76,7 @@ export function functionProgram({ file, name, interpreter, memoryMb, env, fx }: 
       }
       child.once('error', cause => over(`${interpreter} does not start: ${cause.message}`))
       child.once('close', (code, signal) => {
-        const last = lastLine(said)
+        const last = lastLine(said())
         over(`its process ${endedHow(code, signal)}${last === '' ? '' : `: ${last}`}`)
       })
     })
@@ -125,7 +125,7 @@ export function functionProgram({ file, name, interpreter, memoryMb, env, fx }: 
   }
 }
 
-/** Reads the beginning and the end of a file that may be large or missing. */
+/** Reads the beginning and the end of a file that may be large or missing, without known secrets. */
 function readOutput(
   path: string,
   most: number,
@@ -135,10 +135,13 @@ function readOutput(
   const fd = openSync(path, 'r')
   const read = (from: number, length: number) => {
     const buffer = Buffer.alloc(Math.min(length, size - from))
-    return buffer.subarray(0, readSync(fd, buffer, 0, buffer.length, from)).toString('utf8')
+    return redactSecrets(buffer.subarray(0, readSync(fd, buffer, 0, buffer.length, from)).toString('utf8'))
   }
   try {
-    return { text: read(0, most), tail: read(Math.max(0, size - tailBytes), tailBytes), bytes: size }
+    // More is read than is kept, so that no part of a secret is left where the text is cut.
+    const text = most === 0 ? '' : read(0, most + slackBytes)
+    const tail = read(Math.max(0, size - tailBytes - slackBytes), tailBytes + slackBytes)
+    return { text: Buffer.from(text).subarray(0, most).toString('utf8'), tail: tail.slice(-tailBytes), bytes: size }
   } finally {
     closeSync(fd)
   }

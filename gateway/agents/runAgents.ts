@@ -23,6 +23,8 @@ import type { Effects } from '../../runtime/effects'
 import { asError } from '../../runtime/errors'
 import type { Answer } from '../../runtime/host/host'
 import { pythonPath } from '../../runtime/python'
+import { knowVariables, passedOn } from '../../runtime/secrets/credentials'
+import { forgetSecret, knowSecret } from '../../runtime/secrets/knownSecrets'
 import { temporaryDirectory } from '../../sandbox/temporaryDirectory'
 import { runEngines } from '../engines/runEngines'
 import { openServer } from '../http/server'
@@ -84,10 +86,11 @@ export async function startRunAgents(parts: AgentParts): Promise<Agents> {
       ['PATH', PATH],
       ['HOME', HOME],
       ['LANG', 'C.UTF-8'],
-      ...agent.passed.map(name => [name, process.env[name]]),
+      ...Object.entries(passedOn(agent.passed)),
       ...Object.entries(agent.environment),
     ].filter((one): one is [string, string] => one[1] !== undefined),
   )
+  knowVariables(agent.environment)
   const runs = programOf(agent, ownEnvironment, fx)
 
   async function lead(asked: LeadRequest, stop: AbortSignal): Promise<Answer | undefined> {
@@ -127,13 +130,16 @@ export async function startRunAgents(parts: AgentParts): Promise<Agents> {
     } finally {
       giveBack()
       pool.leave(trajectory)
-      if (session !== undefined) sessions.forget(session)
+      if (session !== undefined) {
+        sessions.forget(session)
+        forgetSecret(keys.get(session)!)
+      }
       rmSync(directory, { recursive: true, force: true })
     }
   }
 
   async function open({ request, opening, call }: LeadRequest): Promise<SessionState> {
-    const key = `troupe-${fx.unique()}`
+    const key = knowSecret(`troupe-${fx.unique()}`)
     const session = await sessions.adopt(request, { opening, call, key })
     keys.set(session, key)
     return session

@@ -13,7 +13,8 @@ import { Readable, Transform } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { z } from 'zod'
 import { failedRequest, TroupeError } from '../../runtime/errors'
-import { knowSecret } from '../../runtime/knownSecrets'
+import { knowAddress } from '../../runtime/secrets/credentials'
+import { knowSecret } from '../../runtime/secrets/knownSecrets'
 
 export interface HubOptions {
   /** Name of the data set on the hub: owner/name. */
@@ -139,6 +140,7 @@ async function ask(
   }
   let response: Response
   try {
+    knowAddress(url)
     const headers = token ? { authorization: `Bearer ${knowSecret(token)}` } : {}
     response = await fetch(url, { headers, signal: abort.signal })
   } catch (thrown) {

@@ -15,6 +15,7 @@ import { z } from 'zod'
 import { asError, endedHow, TroupeError } from '../../runtime/errors'
 import { killGroup } from '../../runtime/killGroup'
 import { environmentsPythonPath, userCodeEnvironment } from '../../runtime/python'
+import { outputTail } from '../../runtime/secrets/outputTail'
 
 /** Directory that holds reward.py and troupe_environments; `python -m troupe_environments…` runs in it. */
 export const pythonDirectory = join(__dirname, 'python')
@@ -82,10 +83,7 @@ export async function instancesOf(
     detached: true,
     env: userCodeEnvironment(),
   })
-  let said = ''
-  child.stderr.setEncoding('utf8').on('data', (text: string) => {
-    said = (said + text).slice(-stderrTailChars)
-  })
+  const said = outputTail([child.stderr], { chars: stderrTailChars })
   child.stdin.on('error', () => {}) // an error is ignored: 'exit' reports the end of the process
   child.stdin.write(`${JSON.stringify(request)}\n`) // stdin stays open, because the process ends when it closes
   const refuse = (family: string, why: string) =>
@@ -93,7 +91,7 @@ export async function instancesOf(
       boundary: 'config',
       retriable: false,
       message: `${request.package}: ${family}: ${why}`,
-      hint: `check that ${request.package} has these families and takes these options; if time or memory ran out, ask for fewer instances${said === '' ? '' : `; its stderr: ${said.trim()}`}`,
+      hint: `check that ${request.package} has these families and takes these options; if time or memory ran out, ask for fewer instances${said() === '' ? '' : `; its stderr: ${said().trim()}`}`,
     })
   const lines = createInterface({ input: child.stdout, crlfDelay: Number.POSITIVE_INFINITY })
   let fault: (() => TroupeError) | undefined

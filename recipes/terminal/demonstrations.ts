@@ -9,12 +9,12 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type EnvironmentSettings, environmentSettings } from '../../config'
 import { bashTool, RolloutEnvironments, submitTool } from '../../environments'
-import { allowedVariables } from '../../environments/tasks/variables'
 import { deadlineOf } from '../../environments/tools/schemas'
 import { printToolCall, toolResultText } from '../../kernels'
 import type { ChatMessage, PastCall } from '../../messages/facts'
 import { systemEffects } from '../../runtime/effects'
 import { TroupeError } from '../../runtime/errors'
+import { passedOn } from '../../runtime/secrets/credentials'
 import type { TerminalTask } from './tasks'
 
 const timeoutMs = 60_000
@@ -34,7 +34,7 @@ export async function terminalDemonstrations(
   const { snapshotMb, env } = environmentSettings(given)
   const environments = new RolloutEnvironments({
     ...{ run, epoch: 0, fx: systemEffects, live: atOnce, idleMs: timeoutMs },
-    ...{ snapshotMb, allowed: allowedVariables(env) },
+    ...{ snapshotMb, allowed: passedOn(env) },
   })
   const wanted = tasks.slice(0, count)
   const found: (readonly ChatMessage[] | undefined)[] = []

@@ -9,6 +9,7 @@ import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 import { endedHow, TroupeError } from '../../runtime/errors'
 import { pythonEnvironment, torchPythonPath } from '../../runtime/python'
+import { outputTail } from '../../runtime/secrets/outputTail'
 import type { SampledSequence } from './sampledPieces'
 
 const tailChars = 2000
@@ -24,15 +25,12 @@ export async function modelEntropies(
     stdio: ['pipe', 'pipe', 'pipe'],
     env: pythonEnvironment(),
   })
-  let tail = ''
-  child.stderr.on('data', chunk => {
-    tail = `${tail}${chunk}`.slice(-tailChars)
-  })
+  const tail = outputTail([child.stderr], { chars: tailChars })
   child.stdin.on('error', () => {}) // a broken pipe is ignored here: the process's 'close' event reports its end
   const closed = new Promise<string>(resolve => {
     child.once('error', error => resolve(error.message))
     child.once('close', (code, signal) =>
-      resolve(code === 0 ? '' : `its process ${endedHow(code, signal)}: ${tail.trim()}`),
+      resolve(code === 0 ? '' : `its process ${endedHow(code, signal)}: ${tail().trim()}`),
     )
   })
   const found: (readonly number[])[] = []

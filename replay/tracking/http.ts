@@ -5,6 +5,8 @@
  * Invariant: a request ends within its deadline, whether the server is absent, silent or slow.
  */
 import { failedRequest, TroupeError } from '../../runtime/errors'
+import { knowAddress, knowVariables } from '../../runtime/secrets/credentials'
+import { excerpt } from '../../runtime/secrets/knownSecrets'
 
 export interface Answer {
   readonly status: number
@@ -24,6 +26,8 @@ export async function trackerRequest(
   body?: string | Uint8Array<ArrayBuffer>,
   deadlineMs = usualDeadlineMs,
 ): Promise<Answer> {
+  knowAddress(url)
+  knowVariables(headers)
   const signal = AbortSignal.timeout(deadlineMs)
   const request = body === undefined ? { headers, signal } : { method: 'POST', body, headers, signal }
   return fetch(url, request)
@@ -56,7 +60,7 @@ export class TrackerRefusal extends TroupeError {
     super(isLater(status) ? 'tracker.unreachable' : 'tracker.refused', {
       boundary: 'process',
       retriable: isLater(status),
-      message: `${server} answered ${status}: ${text.slice(0, 300)}`,
+      message: `${server} answered ${status}: ${excerpt(text, 300)}`,
       hint,
     })
   }

@@ -6,6 +6,7 @@
  * whose id it already has. So any call may be made again.
  */
 
+import { knowSecret } from '../../runtime/secrets/knownSecrets'
 import { type Answer, TrackerRefusal, trackerRequest } from './http'
 import type { Point, Tracker } from './runPoints'
 
@@ -71,7 +72,7 @@ export function trackioTracker(
 function credentials(env: NodeJS.ProcessEnv): Record<string, string> {
   const { TRACKIO_WRITE_TOKEN: token, HF_TOKEN: hub } = env
   return {
-    ...(token ? { 'x-trackio-write-token': token } : {}),
-    ...(hub ? { authorization: `Bearer ${hub}` } : {}),
+    ...(token ? { 'x-trackio-write-token': knowSecret(token) } : {}),
+    ...(hub ? { authorization: knowSecret(`Bearer ${hub}`) } : {}),
   }
 }

@@ -4,7 +4,7 @@
  * in   a bus, a blob store, a run      out  its Journal
  * Invariant: a message larger than a record is stored in the blob store, and its record holds the digest, the size and
  * a preview. A journal reports an unreadable record once while the record is in its cache, however many followers meet
- * it.
+ * it. No known secret is in a message's texts from outside (withoutSecrets.ts).
  */
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { decode, encode, type Message, maxRecordBytes, type TopicName, topicOnBus, topics } from '../../messages'
@@ -16,8 +16,10 @@ import type { Bus, BusRecord, NewRecord, Subscription } from '../bus/bus'
 import { busErrors } from '../bus/busErrors'
 import { systemEffects } from '../effects'
 import { asError, TroupeError } from '../errors'
+import { excerpt } from '../secrets/knownSecrets'
 import type { Entry, Feed, Journal, TopicsOnBus, Unreadable } from './journal'
 import { checkTopicNames, partitionsFor } from './topicNames'
+import { withoutSecrets } from './withoutSecrets'
 
 const previewBytes = 256
 /**
@@ -61,7 +63,8 @@ export function openJournal(
   const groupOnBus = (group: string, from: Feed['from']) => `troupe.${run}.${group}.${from}`
 
   async function toRecord(message: Message): Promise<NewRecord> {
-    const { topic: usual, key, headers: own, value } = encode(message, { run, maxBytes: Number.POSITIVE_INFINITY })
+    const safe = withoutSecrets(message)
+    const { topic: usual, key, headers: own, value } = encode(safe, { run, maxBytes: Number.POSITIVE_INFINITY })
     const headers = isOfRole(message) ? { ...own, writer } : own
     const topic = readdressed.get(usual) ?? usual
     if (value.byteLength <= maxRecordBytes) return { topic, key, headers, value }
@@ -249,7 +252,7 @@ export function openJournal(
     },
     async deadLetter(record, error) {
       const origin = `${record.topic}:${record.partition}:${record.offset}`
-      const headers = { ...record.headers, origin, error: error.message.slice(0, 1000) }
+      const headers = { ...record.headers, origin, error: excerpt(error.message, 1000) }
       const value = record.value.byteLength <= maxRecordBytes ? record.value : record.value.subarray(0, maxRecordBytes)
       const refused = await toRecord({ type: 'record.refused', at: record.timestamp, origin, error: headers.error })
       await bus.append([{ topic: onBus('dead-letters'), key: origin, headers, value }, refused])

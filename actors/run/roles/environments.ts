@@ -8,7 +8,8 @@
  */
 import { environmentSettings } from '../../../config'
 import type { RolloutEnvironments } from '../../../environments'
-import { type AllowedVariables, allowedVariables } from '../../../environments/tasks/variables'
+import type { AllowedVariables } from '../../../environments/tasks/variables'
+import { passedOn } from '../../../runtime/secrets/credentials'
 import { saidOf } from './followed'
 import type { Scope } from './scope'
 
@@ -22,7 +23,7 @@ export interface LazyEnvironments {
 export function lazyEnvironments({ troupe, options }: Pick<Scope, 'troupe' | 'options'>): LazyEnvironments {
   const { fx, log, config } = options
   const { snapshotMb, live, idleMs, env } = environmentSettings(config.environments)
-  const allowed = allowedVariables(env)
+  const allowed = passedOn(env)
   let opened: Promise<RolloutEnvironments> | undefined
   const open = async () => {
     const facts = await saidOf(troupe.journal, ['runs'])

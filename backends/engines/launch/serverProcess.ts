@@ -12,8 +12,9 @@ import type { Readable, Writable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../../../runtime/effects'
 import { endedHow, TroupeError } from '../../../runtime/errors'
-import { knowSecret, redactSecrets } from '../../../runtime/knownSecrets'
 import { pythonEnvironment, pythonPath } from '../../../runtime/python'
+import { knowSecret } from '../../../runtime/secrets/knownSecrets'
+import { outputTail } from '../../../runtime/secrets/outputTail'
 import type { LaunchCommand } from './command'
 
 export interface ServerProcessOptions {
@@ -65,7 +66,9 @@ export async function startServerProcess(options: ServerProcessOptions): Promise
     env: pythonEnvironment({ ...own, ...env }),
   })
   child.stdin.on('error', () => {}) // an error is ignored: 'close' reports the end
-  const output = tailOf(child, log)
+  const onLines = (text: string) =>
+    log?.debug({ pid: child.pid, text: text.trimEnd() }, 'output of an inference server')
+  const output = outputTail([child.stdout, child.stderr], { chars: outputTailChars, onLines })
   const lost = new Promise<Error>(resolve => {
     child.once('error', error => resolve(ended(name, `could not be run: ${error.message}`, output())))
     const report = (code: number | null, by: NodeJS.Signals | null) =>
@@ -121,17 +124,6 @@ type Child = ChildProcessByStdio<Writable, Readable, Readable>
 
 /** True if a signal ended the guard, or if SIGKILL ended the server, after which the guard exits with 128 + 9. */
 const wasKilled = ({ signalCode, exitCode }: Child): boolean => signalCode !== null || exitCode === 137
-
-function tailOf(child: Child, log: ServerProcessOptions['log']): () => string {
-  let tail = ''
-  for (const stream of [child.stdout, child.stderr]) {
-    stream.setEncoding('utf8').on('data', (text: string) => {
-      tail = redactSecrets(tail + text).slice(-outputTailChars)
-      log?.debug({ pid: child.pid, text: text.trimEnd() }, 'output of an inference server')
-    })
-  }
-  return () => tail.trimEnd()
-}
 
 /**
  * Finds a port that is free now. If another program takes it first, the server ends, and its next start gets another

@@ -7,8 +7,10 @@
  * stops) are refused and not left out, because the answer would be sampled from another distribution.
  * Source: OpenAI's API reference, "Create completion".
  */
+
+import { excerpt } from '../../../runtime/secrets/knownSecrets'
 import type { GenerateRequest } from '../engine'
-import { completionEventOf, type EventError, excerpt, garbage } from '../server/reply'
+import { completionEventOf, type EventError, garbage } from '../server/reply'
 import { badRequest } from '../server/request'
 
 const mostStops = 4

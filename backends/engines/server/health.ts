@@ -11,8 +11,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../../../runtime/effects'
 import { asError, TroupeError } from '../../../runtime/errors'
+import { excerpt } from '../../../runtime/secrets/knownSecrets'
 import type { ServerHttp } from './http'
-import { excerpt } from './reply'
 
 export interface ServerHealth {
   /** Resolves with the reason once the server is declared lost. */

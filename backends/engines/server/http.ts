@@ -17,7 +17,8 @@ import {
 import { Agent as TlsAgent, request as tlsRequest } from 'node:https'
 import { urlFault } from '../../../config/engineAddress'
 import { asError, TroupeError } from '../../../runtime/errors'
-import { knowSecret } from '../../../runtime/knownSecrets'
+import { knowAddress } from '../../../runtime/secrets/credentials'
+import { knowSecret } from '../../../runtime/secrets/knownSecrets'
 import { garbage, type Reply } from './reply'
 
 export interface ServerHttp {
@@ -66,6 +67,7 @@ export function serverHttp(url: string, token?: string): ServerHttp {
   const fault = urlFault(url)
   if (fault !== undefined)
     throw new TroupeError('config.bad_engine', { boundary: 'config', retriable: false, message: fault })
+  knowAddress(url)
   const base = new URL(url)
   const isTls = base.protocol === 'https:'
   const agent = isTls ? new TlsAgent(kept) : new Agent(kept)

@@ -7,7 +7,7 @@
  * `engine.failed`, retriable.
  */
 import { TroupeError } from '../../../runtime/errors'
-import { redactSecrets } from '../../../runtime/knownSecrets'
+import { excerpt, redactSecrets } from '../../../runtime/secrets/knownSecrets'
 
 export interface Reply {
   readonly status: number
@@ -29,12 +29,6 @@ const failed = (message: string, hint: string): TroupeError =>
 
 export const wantsKey = (status: number): boolean => status === 401 || status === 403
 export const keyHint = 'set engine.apiKey to the name of the environment variable that holds its --api-key'
-
-/**
- * Returns the beginning of a reply for an error message. Known secrets are removed first, since half of one that is cut
- * would not be recognised.
- */
-export const excerpt = (text: string, chars = 100): string => redactSecrets(text).slice(0, chars)
 
 /** Error for a status with which the server neither accepts nor refuses the request. */
 export function unanswered(url: string, path: string, { status, text }: Reply): TroupeError {

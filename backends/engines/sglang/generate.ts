@@ -12,8 +12,9 @@
  */
 import type { Sampling } from '../../../messages/facts'
 import type { TroupeError } from '../../../runtime/errors'
+import { excerpt } from '../../../runtime/secrets/knownSecrets'
 import { checkSampled } from '../checkSampled'
-import { countOf, type EventError, eventErrorOf, eventOf, excerpt, garbage } from '../server/reply'
+import { countOf, type EventError, eventErrorOf, eventOf, garbage } from '../server/reply'
 import { refused } from '../server/request'
 import type { SglangTraits } from './traits'
 

@@ -25,8 +25,9 @@ from typing import Any
 
 from ..child_process import die_with_parent
 
-# Upper bound on the characters of a reason. The file and line at the end of an error's reason do not count.
-WHY_CHARS = 500
+# Upper bound on the characters of a reason. The file and line at the end of an error's reason do not count. The caller
+# removes secrets, half of one being unrecognisable, and then cuts the reason to what is shown.
+WHY_CHARS = 4596
 
 
 def main() -> None:

@@ -13,6 +13,7 @@
 import type { RewardFunction } from '../../../config'
 import { withoutSpecialTokens } from '../../../kernels'
 import { TroupeError } from '../../../runtime/errors'
+import { lastExcerpt } from '../../../runtime/secrets/knownSecrets'
 import { parseConfig } from '../../../runtime/settings/resolveConfig'
 import { badRow, isObject, type Problems, problemCollector, rowsOf } from '../problem'
 import { type JudgeReply, judgeModel, judgeSchema } from './judge'
@@ -149,5 +150,5 @@ const refused = ({ text, refusal }: JudgeReply) =>
     message:
       refusal !== undefined
         ? `the judge refused to compare the answers: ${refusal}`
-        : `the judge's reply must hold exactly one of the verdicts [[A>>B]] … [[B>>A]]; it ends: ${JSON.stringify(text.slice(-120))}`,
+        : `the judge's reply must hold exactly one of the verdicts [[A>>B]] … [[B>>A]]; it ends: ${JSON.stringify(lastExcerpt(text, 120))}`,
   })

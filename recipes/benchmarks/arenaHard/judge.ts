@@ -11,7 +11,8 @@ import { z } from 'zod'
 import type { RewardContext } from '../../../config'
 import type { ChatMessage } from '../../../messages/facts'
 import { asError, failedRequest, TroupeError } from '../../../runtime/errors'
-import { resolveSecret, secretSchema } from '../../../runtime/secret'
+import { excerpt } from '../../../runtime/secrets/knownSecrets'
+import { resolveSecret, secretSchema } from '../../../runtime/secrets/secretReference'
 
 export const judgeSchema = z.strictObject({
   /** Base URL of the judge's server, with or without `/v1` at its end. */
@@ -85,12 +86,12 @@ export function judgeModel(config: JudgeConfig) {
     const body = await response.text()
     if (!response.ok)
       throw failed(
-        `the judge at ${base} answered HTTP ${response.status}: ${body.slice(0, 200)}`,
+        `the judge at ${base} answered HTTP ${response.status}: ${excerpt(body, 200)}`,
         isBusy(response.status),
       )
     const read = replySchema.safeParse(jsonOf(body))
     if (!read.success)
-      throw failed(`the judge at ${base} did not answer with a chat completion: ${body.slice(0, 200)}`, false)
+      throw failed(`the judge at ${base} did not answer with a chat completion: ${excerpt(body, 200)}`, false)
     const { content, refusal } = read.data.choices[0]!.message
     return { text: content ?? '', refusal: refusal ?? undefined }
   }

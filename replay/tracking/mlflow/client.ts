@@ -5,6 +5,7 @@
  * in   a server's URL; credentials from the environment variables of MLflow's own client        out  parsed answers
  * Invariant: a call ends within its deadline, whether the server is absent, silent or slow.
  */
+import { knowSecret } from '../../../runtime/secrets/knownSecrets'
 import { TrackerRefusal, trackerRequest } from '../http'
 
 export interface MlflowClient {
@@ -36,8 +37,11 @@ export function mlflowClient(url: string, deadlineMs?: number, env = process.env
 /** Reads the same variables as MLflow's own client. */
 function credentials(env: NodeJS.ProcessEnv): Record<string, string> {
   const { MLFLOW_TRACKING_TOKEN: token, MLFLOW_TRACKING_USERNAME: user, MLFLOW_TRACKING_PASSWORD: password } = env
-  if (user) return { authorization: `Basic ${Buffer.from(`${user}:${password ?? ''}`).toString('base64')}` }
-  return token ? { authorization: `Bearer ${token}` } : {}
+  if (user) {
+    const basic = Buffer.from(`${user}:${password ?? ''}`).toString('base64')
+    return { authorization: knowSecret(`Basic ${basic}`) }
+  }
+  return token ? { authorization: knowSecret(`Bearer ${token}`) } : {}
 }
 
 function parsed(text: string): Readonly<Record<string, unknown>> | undefined {

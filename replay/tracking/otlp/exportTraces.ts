@@ -10,6 +10,7 @@ import { fence } from '../../../actors/ownership/fencing'
 import { percentDecoded } from '../../../config/percentDecoded'
 import type { Fact, RunFinished } from '../../../messages/facts'
 import { TroupeError } from '../../../runtime/errors'
+import { knowHeaderList } from '../../../runtime/secrets/credentials'
 import type { RecordedRun } from '../../log/recordedRun'
 import { TrackerRefusal, trackerRequest } from '../http'
 import { Patience, troubleOf } from '../patience'
@@ -116,6 +117,7 @@ export async function exportTraces(recorded: RecordedRun, options: ExportOptions
  * @throws TroupeError tracker.wrong_headers
  */
 function headersOf(text: string): Record<string, string> {
+  knowHeaderList(text)
   return Object.fromEntries(
     text.split(',').flatMap(pair => {
       const at = pair.indexOf('=')

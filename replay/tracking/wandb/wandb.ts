@@ -9,12 +9,16 @@
  */
 import { type ChildProcessByStdio, spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface, type Interface } from 'node:readline'
 import type { Readable, Writable } from 'node:stream'
 import type { RunStarted } from '../../../messages/facts'
 import { endedHow, TroupeError } from '../../../runtime/errors'
 import { wandbPythonPath } from '../../../runtime/python'
+import { knowNetrc, knowVariables } from '../../../runtime/secrets/credentials'
+import { excerpt } from '../../../runtime/secrets/knownSecrets'
+import { outputTail } from '../../../runtime/secrets/outputTail'
 import type { Tracker } from '../runPoints'
 
 export interface WandbOptions {
@@ -25,7 +29,7 @@ export interface WandbOptions {
 }
 
 interface Process {
-  readonly child: ChildProcessByStdio<Writable, Readable, null>
+  readonly child: ChildProcessByStdio<Writable, Readable, Readable>
   readonly lines: Interface
   /** Exit code of the process (null after a signal, or if it could not be started), and how it ended, in words. */
   readonly exited: Promise<{ readonly code: number | null; readonly how: string }>
@@ -45,7 +49,11 @@ export function wandbTracker(run: string, options: WandbOptions): Tracker {
 
   function start(): Process {
     // detached: an interrupt at the terminal ends this process first, which then lets wandb finish its file.
-    const child = spawn(python, [script], { stdio: ['pipe', 'pipe', 'inherit'], detached: true })
+    const { env } = process
+    knowVariables(env)
+    knowNetrc(env.NETRC ?? join(homedir(), '.netrc'))
+    const child = spawn(python, [script], { stdio: ['pipe', 'pipe', 'pipe'], detached: true, env })
+    outputTail([child.stderr], { chars: 0, onLines: text => process.stderr.write(text) })
     child.stdin.on('error', () => {}) // 'exit' reports the end of the process
     const exited = new Promise<Awaited<Process['exited']>>(resolve => {
       child.once('exit', (code, signal) => resolve({ code, how: `its process ${endedHow(code, signal)}` }))
@@ -74,7 +82,7 @@ export function wandbTracker(run: string, options: WandbOptions): Tracker {
     throw new TroupeError(refused ? 'tracker.refused' : 'tracker.unreachable', {
       boundary: 'process',
       retriable: refused !== true,
-      message: `wandb: ${error}`,
+      message: `wandb: ${excerpt(error, 500)}`,
       hint: refused
         ? 'set WANDB_API_KEY, or WANDB_MODE=offline to write files that `wandb sync` uploads later'
         : "the run's log keeps every point until wandb takes it; WANDB_MODE=offline needs no server",

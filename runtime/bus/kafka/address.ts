@@ -10,7 +10,7 @@ import { readFileSync } from 'node:fs'
 import { parse as parseYaml } from 'yaml'
 import { z } from 'zod'
 import { asError, TroupeError } from '../../errors'
-import { secretSchema } from '../../secret'
+import { secretSchema } from '../../secrets/secretReference'
 import { type PlainObject, resolveConfig } from '../../settings/resolveConfig'
 
 const tlsSchema = z.strictObject({

@@ -23,7 +23,7 @@ import type {
 } from 'kafkajs'
 import { asError, TroupeError } from '../../errors'
 import { createLog } from '../../log'
-import { resolveSecret } from '../../secret'
+import { resolveSecret } from '../../secrets/secretReference'
 import type { KafkaAddress, KafkaSettings } from './address'
 import type { GroupProtocol, KafkaCluster } from './protocol'
 import { noZstd, registerZstd } from './zstd'

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { z } from 'zod'
-import { resolveSecret, secretSchema } from '../../../runtime/secret'
+import { resolveSecret, secretSchema } from '../../../runtime/secrets/secretReference'
 import { applyOverrides, parseConfig, resolveConfig } from '../../../runtime/settings/resolveConfig'
 import { failure } from '../../support/refusal'
 

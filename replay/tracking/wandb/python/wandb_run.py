@@ -18,6 +18,8 @@ import wandb
 from wandb.proto.wandb_internal_pb2 import Record
 
 LAST_SECONDS = 20
+# The caller removes secrets before it cuts an error to what is shown.
+MOST_ERROR_CHARS = 100_000
 BLOCK = 32768
 HEADER = struct.Struct("<IHB")
 
@@ -148,7 +150,7 @@ def main():
             answers.write("{}\n")
         except Exception as error:
             refused = isinstance(error, (wandb.errors.AuthenticationError, wandb.errors.UsageError))
-            answers.write(json.dumps({"error": f"{type(error).__name__}: {error}"[:500], "refused": refused}) + "\n")
+            answers.write(json.dumps({"error": f"{type(error).__name__}: {error}"[:MOST_ERROR_CHARS], "refused": refused}) + "\n")
     late = threading.Timer(LAST_SECONDS, os._exit, [1])
     late.daemon = True
     late.start()

@@ -4,7 +4,7 @@
  */
 import { readFileSync } from 'node:fs'
 import { z } from 'zod'
-import { asError, TroupeError } from './errors'
+import { asError, TroupeError } from '../errors'
 import { knowSecret } from './knownSecrets'
 
 export const secretSchema = z.union(

@@ -8,14 +8,14 @@ import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { openMcpServer } from '../../actors/tools/mcpServer'
-import { serverHttp } from '../../backends/engines/server/http'
-import { objectOf } from '../../backends/engines/server/reply'
-import { main } from '../../cli/main'
-import { asError, TroupeError } from '../../runtime/errors'
-import { knowSecret, redactSecrets } from '../../runtime/knownSecrets'
-import { createLog } from '../../runtime/log'
-import { resolveSecret } from '../../runtime/secret'
+import { openMcpServer } from '../../../actors/tools/mcpServer'
+import { serverHttp } from '../../../backends/engines/server/http'
+import { objectOf } from '../../../backends/engines/server/reply'
+import { main } from '../../../cli/main'
+import { asError, TroupeError } from '../../../runtime/errors'
+import { createLog } from '../../../runtime/log'
+import { knowSecret, redactSecrets } from '../../../runtime/secrets/knownSecrets'
+import { resolveSecret } from '../../../runtime/secrets/secretReference'
 
 const KEY = 'SEKRET"a+b/c=1234'
 const folder = mkdtempSync(join(tmpdir(), 'known-secrets-'))
@@ -76,7 +76,7 @@ test('a reply that is parsed comes as the server sent it, though a short secret 
 
 test('the result of an MCP tool keeps words that are short secrets, not a long one; an error keeps neither', async () => {
   for (const secret of ['postgres', 'sixteen-letters!']) knowSecret(secret)
-  const args = [join(__dirname, '../support/mcpServer.cjs')]
+  const args = [join(__dirname, '../../support/mcpServer.cjs')]
   const server = await openMcpServer('s', { command: process.execPath, args, env: {}, startTimeoutMs: 30_000 } as never)
   const said = (isError: boolean) =>
     server.tool('say')(

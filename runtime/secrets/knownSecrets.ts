@@ -1,0 +1,114 @@
+/**
+ * The values of secrets that this process knows, and the functions that remove them from a text. A server that refuses
+ * a key may repeat it in its answer; so may a library, or a child process on stderr.
+ *
+ * in   secrets, before they are sent or given to a child process; texts that come from outside
+ * out  the same texts, with [redacted] in place of each secret
+ * Invariant: a known secret of at least 6 characters is removed, also in the forms of encodedForms.ts, from errors and
+ * their causes, log lines, texts of facts that come from outside (journal/withoutSecrets.ts) and output of the command
+ * line. A shorter value is never learned, since it occurs in ordinary text. From results of tools, which are training
+ * data, and from stdout only a long secret is removed (`longSecret`).
+ */
+import { encodedForms } from './encodedForms'
+
+const MIN_CHARS = 6
+/** Upper bound on the known secrets; beyond it, the one that was least recently learned is forgotten. */
+const MOST = 1000
+/** Length from which a secret is removed from data, too: a shorter one, such as `postgres`, may be a word there. */
+export const longSecret = { minChars: 16 } as const
+/** Length from which a line of a secret of several lines, such as a key in PEM format, is a secret by itself. */
+const MIN_LINE_CHARS = 16
+/** Upper bound on the errors that are followed from an error: its causes, and the errors of an AggregateError. */
+const MOST_CAUSES = 16
+
+interface Form {
+  readonly form: string
+  /** Length of the secret itself. */
+  readonly chars: number
+}
+const formsOf = new Map<string, readonly Form[]>()
+/** All forms of all known secrets, the longest first, since a form may contain a shorter one; undefined: to be made. */
+let sorted: readonly Form[] | undefined
+
+/**
+ * Learns a secret's value, and returns it: the whole value; the credentials of an Authorization header (`Bearer X`;
+ * `Basic X` with its user and password); each line of a value of several lines.
+ */
+export function knowSecret(value: string): string {
+  for (const part of partsOf(value)) {
+    const learned = formsOf.get(part)
+    formsOf.delete(part) // so that it becomes the most recently learned one
+    formsOf.set(part, learned ?? encodedForms(part).map(form => ({ form, chars: part.length })))
+    if (learned === undefined) sorted = undefined
+  }
+  for (const [oldest] of formsOf) {
+    if (formsOf.size <= MOST) break
+    formsOf.delete(oldest)
+  }
+  return value
+}
+
+/** Forgets a secret that is no longer valid. */
+export function forgetSecret(value: string): void {
+  for (const part of partsOf(value)) if (formsOf.delete(part)) sorted = undefined
+}
+
+function partsOf(value: string): readonly string[] {
+  const whole = value.trim()
+  const [, scheme = '', credentials = ''] = /^(basic|bearer|token|apikey|api-key)\s+(\S+)$/i.exec(whole) ?? []
+  const userAndPassword = scheme.toLowerCase() === 'basic' ? Buffer.from(credentials, 'base64').toString('utf8') : ''
+  const password = userAndPassword.slice(userAndPassword.indexOf(':') + 1)
+  const lines = whole.split(/\r?\n/).filter(line => line.length >= MIN_LINE_CHARS && !line.startsWith('-----'))
+  return [...new Set([whole, credentials, userAndPassword, password, ...lines].map(part => part.trim()))].filter(
+    part => part.length >= MIN_CHARS,
+  )
+}
+
+function allForms(): readonly Form[] {
+  sorted ??= [...formsOf.values()].flat().sort((a, b) => b.form.length - a.form.length)
+  return sorted
+}
+
+/** Returns the text with every known secret replaced. @param options minChars: length from which a secret is replaced */
+export function redactSecrets(text: string, { minChars = MIN_CHARS }: { readonly minChars?: number } = {}): string {
+  let shown = text
+  for (const { form, chars } of allForms()) {
+    if (chars >= minChars && shown.includes(form)) shown = shown.replaceAll(form, '[redacted]')
+  }
+  return shown
+}
+
+/**
+ * Returns the beginning of a text for an error message. Known secrets are removed first, since half of one that is cut
+ * would not be recognised.
+ */
+export const excerpt = (text: string, chars = 100): string => redactSecrets(text).slice(0, chars)
+
+/** Returns the end of a text for an error message, without white space around it; secrets as in `excerpt`. */
+export const lastExcerpt = (text: string, chars: number): string => redactSecrets(text).trim().slice(-chars)
+
+/** Removes known secrets from the messages and stacks of an error and its causes, in place. Returns the error. */
+export function redactError(error: Error): Error {
+  if (formsOf.size === 0) return error
+  const errors = new Set<Error>([error])
+  for (const { cause, errors: several } of errors as Set<Error & { readonly errors?: unknown }>) {
+    for (const inner of [cause, ...(Array.isArray(several) ? several : [])])
+      if (inner instanceof Error && errors.size < MOST_CAUSES) errors.add(inner)
+  }
+  let isWhole = true
+  for (const one of errors) isWhole = redactTexts(one) && isWhole
+  return isWhole ? error : new Error(redactSecrets(error.message))
+}
+
+/** Returns false if the error does not let its texts be replaced: it is frozen, or they are getters. */
+function redactTexts(error: Error): boolean {
+  try {
+    const message = redactSecrets(error.message)
+    const stack = error.stack === undefined ? undefined : redactSecrets(error.stack)
+    if (message !== error.message) error.message = message
+    if (stack !== undefined && stack !== error.stack) error.stack = stack
+    return true
+  } catch {
+    return false
+  }
+}
