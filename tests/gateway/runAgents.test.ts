@@ -191,3 +191,34 @@ test('when the run is killed, its agents end with it, and the next process begin
     await second.close()
   }
 })
+
+test('an agent that repeats a variable that it gets by name, or the key of its session, gets neither into a fact nor into its log', async () => {
+  process.env.TROUPE_TEST_PASSED = 'SEKRET-by-name'
+  const program = `import os, sys, time
+secret = os.environ["TROUPE_TEST_PASSED"]
+print("on stdout", secret, flush=True)
+sys.stderr.write("bad key " + secret[:9])
+sys.stderr.flush()
+time.sleep(0.2)
+sys.exit(secret[9:] + " and " + os.environ["OPENAI_API_KEY"])`
+  const own = join(directory, 'repeats')
+  const { facts, close } = await agentRun(
+    own,
+    { command: [pythonPath(), '-c', program], passed: ['TROUPE_TEST_PASSED'] },
+    { groupSize: 1 },
+  )
+  try {
+    await until(async () => ends(await facts()).length === 1, 40_000)
+    expect(ends(await facts())[0]!.reason).toBe('agent: exit 1: bad key [redacted] and [redacted]')
+    const logs = readdirSync(join(own, 'agents'), { recursive: true, encoding: 'utf8' }).filter(name =>
+      name.endsWith('.log'),
+    )
+    expect(logs).toHaveLength(1)
+    expect(readFileSync(join(own, 'agents', logs[0]!), 'utf8')).toMatch(
+      /^on stdout \[redacted\]\nbad key \[redacted\] and \[redacted\]\n\n\[exit 1; \d+ bytes written\]\n$/,
+    )
+  } finally {
+    delete process.env.TROUPE_TEST_PASSED
+    await close()
+  }
+})

@@ -1,8 +1,9 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { Fact, StageChanged } from '../../../messages/facts'
-import { engineId, groupId, runId, trajectoryId } from '../../../messages/ids'
+import type { Message } from '../../../messages'
+import type { Fact, StageChanged, ToolCompleted } from '../../../messages/facts'
+import { engineId, epoch, groupId, runId, trajectoryId } from '../../../messages/ids'
 import { topics } from '../../../messages/topics'
 import { memoryBlobs } from '../../../runtime/bus/blobs'
 import type { Bus, BusRecord } from '../../../runtime/bus/bus'
@@ -10,6 +11,7 @@ import { openLmdbBus } from '../../../runtime/bus/lmdb/lmdbBus'
 import { openMemoryBus } from '../../../runtime/bus/memory/memoryBus'
 import type { Following, Journal, TopicsOnBus } from '../../../runtime/journal/journal'
 import { openJournal } from '../../../runtime/journal/openJournal'
+import { knowSecret } from '../../../runtime/secrets/knownSecrets'
 import { requested } from '../../support/facts'
 import { until } from '../../support/until'
 
@@ -238,4 +240,50 @@ test('a follower that names a key gets the commands of that key only, in order',
   await journal.append([0, 1, 2, 3, 4, 5, 6, 7].map(evict))
   await until(() => seen.length >= 3)
   expect(seen).toEqual(['engine-1 1', 'engine-1 4', 'engine-1 7'])
+})
+
+test('texts from outside are appended without known secrets; what a model or a person wrote, and short secrets in a tool’s result, stay', async () => {
+  const [short, long] = [knowSecret('p0stgr3s'), knowSecret('a-long-secret-of-the-log')]
+  const said = `${short} ${long}`
+  const trajectory = trajectoryId(groupId('g'), 0)
+  const step = { name: 's', rewards: {}, over: true, fault: { how: 'task.failed', why: said } }
+  const tool: ToolCompleted = {
+    ...{ type: 'tool.completed', at: 0, trajectory, turn: 0, call: 0, attempt: 0, tool: 't', status: 'error', step },
+    ...{ text: said, stdout: said, stderr: said, exitCode: 1, wallMs: 0, cpuMs: 0, executor: null },
+  }
+  const common = { at: 0, trajectory, attempt: 0 }
+  const finished = { turns: 0, sampledTokens: 0, toolCalls: 0, toolErrors: 0, answerTags: 0, epoch: epoch(0) }
+  const engine = engineId('e')
+  const both = '[redacted] [redacted]'
+  const table: readonly (readonly [Message, object])[] = [
+    [tool, { text: `${short} [redacted]`, stdout: `${short} [redacted]`, stderr: `${short} [redacted]` }],
+    [tool, { step: { ...step, fault: { how: 'task.failed', why: both } } }],
+    [{ type: 'rollout.finished', at: 0, trajectory, outcome: 'failed', reason: said, ...finished }, { reason: both }],
+    [{ type: 'reward.failed', ...common, how: 'raised', why: said }, { why: both }],
+    [
+      { type: 'reward.assigned', ...common, reward: 1, answer: said, how: 'h', why: said },
+      { answer: said, why: both },
+    ],
+    [{ type: 'engine.left', at: 0, engine, reason: said }, { reason: both }],
+    [{ type: 'alarm.raised', at: 0, alarm: 'a', message: said }, { message: both }],
+    [
+      { type: 'run.finished', at: 0, run: runId('r'), outcome: 'failed', reason: said, steps: 0, summary: {} },
+      { reason: both },
+    ],
+    [{ ...stage('s'), reason: said }, { reason: both }],
+    [{ type: 'control.obeyed', at: 0, id: 'i', offset: 0, order: 'abort', reason: said }, { reason: said }],
+  ]
+  const journal = journalOn(memoryBus())
+  await journal.create(1)
+  for (const [message, shown] of table) {
+    const { topic, partition, offset } = (await journal.append([message]))[0]!
+    const name = Object.values(topics).find(one => topic === `troupe.r.${one.name}`)!.name
+    expect(await journal.read(name, partition, offset)).toMatchObject([{ message: shown }])
+  }
+  await journal.deadLetter(
+    { topic: 'troupe.r.runs', partition: 0, offset: 0, timestamp: 0, key: 'k', headers: {}, value: Buffer.from('{') },
+    new Error(said),
+  )
+  const [letter] = await journal.read('runs', 0, (await journal.offsets('runs', 0)).next - 1)
+  expect(letter!.message).toMatchObject({ type: 'record.refused', error: both })
 })
