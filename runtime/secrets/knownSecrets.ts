@@ -10,6 +10,7 @@
  * data, and from stdout only a long secret is removed (`longSecret`).
  */
 import { encodedForms } from './encodedForms'
+import { type Form, FormIndex } from './formIndex'
 
 const MIN_CHARS = 6
 /** Upper bound on the known secrets; beyond it, the one that was least recently learned is forgotten. */
@@ -21,14 +22,8 @@ const MIN_LINE_CHARS = 16
 /** Upper bound on the errors that are followed from an error: its causes, and the errors of an AggregateError. */
 const MOST_CAUSES = 16
 
-interface Form {
-  readonly form: string
-  /** Length of the secret itself. */
-  readonly chars: number
-}
 const formsOf = new Map<string, readonly Form[]>()
-/** All forms of all known secrets, the longest first, since a form may contain a shorter one; undefined: to be made. */
-let sorted: readonly Form[] | undefined
+const index = new FormIndex()
 
 /**
  * Learns a secret's value, and returns it: the whole value; the credentials of an Authorization header (`Bearer X`;
@@ -37,20 +32,26 @@ let sorted: readonly Form[] | undefined
 export function knowSecret(value: string): string {
   for (const part of partsOf(value)) {
     const learned = formsOf.get(part)
+    const forms = learned ?? encodedForms(part).map(form => ({ form, chars: part.length }))
+    if (learned === undefined) for (const form of forms) index.add(form)
     formsOf.delete(part) // so that it becomes the most recently learned one
-    formsOf.set(part, learned ?? encodedForms(part).map(form => ({ form, chars: part.length })))
-    if (learned === undefined) sorted = undefined
+    formsOf.set(part, forms)
   }
   for (const [oldest] of formsOf) {
     if (formsOf.size <= MOST) break
-    formsOf.delete(oldest)
+    forget(oldest)
   }
   return value
 }
 
 /** Forgets a secret that is no longer valid. */
 export function forgetSecret(value: string): void {
-  for (const part of partsOf(value)) if (formsOf.delete(part)) sorted = undefined
+  for (const part of partsOf(value)) forget(part)
+}
+
+function forget(part: string): void {
+  for (const form of formsOf.get(part) ?? []) index.delete(form)
+  formsOf.delete(part)
 }
 
 function partsOf(value: string): readonly string[] {
@@ -64,18 +65,9 @@ function partsOf(value: string): readonly string[] {
   )
 }
 
-function allForms(): readonly Form[] {
-  sorted ??= [...formsOf.values()].flat().sort((a, b) => b.form.length - a.form.length)
-  return sorted
-}
-
 /** Returns the text with every known secret replaced. @param options minChars: length from which a secret is replaced */
 export function redactSecrets(text: string, { minChars = MIN_CHARS }: { readonly minChars?: number } = {}): string {
-  let shown = text
-  for (const { form, chars } of allForms()) {
-    if (chars >= minChars && shown.includes(form)) shown = shown.replaceAll(form, '[redacted]')
-  }
-  return shown
+  return index.redact(text, minChars)
 }
 
 /**

@@ -12,6 +12,7 @@ import { redactOutput } from '../../../cli/io/redactOutput'
 import { wandbTracker } from '../../../replay/tracking/wandb/wandb'
 import { knowSecret } from '../../../runtime/secrets/knownSecrets'
 import { refused } from '../../support/refusal'
+import { until } from '../../support/until'
 
 const directory = mkdtempSync(join(tmpdir(), 'troupe-echoing-'))
 const variables = ['TROUPE_TEST_API_KEY', 'TROUPE_WANDB_VENV', 'NETRC'] as const
@@ -90,6 +91,7 @@ echo "{\\"error\\": \\"bad key $TROUPE_TEST_API_KEY SEKRET-of-netrc\\", \\"refus
     const error = await refused(tracker.begin({ recipe: {}, versions: {} } as never))
     expect(error.code).toBe('tracker.refused')
     isHidden(error.message)
+    await until(() => printed.join('').endsWith('\n')) // its stderr may arrive after its answer
     isHidden(printed.join(''))
   } finally {
     write.mockRestore()
