@@ -14,6 +14,7 @@ export type RefusalKind =
   | 'not-found'
   | 'conflict'
   | 'too-large'
+  | 'slow'
   | 'busy'
   | 'internal'
   | 'unavailable'
@@ -24,6 +25,7 @@ const statuses: Readonly<Record<RefusalKind, number>> = {
   forbidden: 403,
   'not-found': 404,
   conflict: 409,
+  slow: 408,
   'too-large': 413,
   busy: 429,
   internal: 500,

@@ -41,6 +41,10 @@ export interface GatewayOptions {
   readonly ttlMs?: number
   readonly callTimeoutMs?: number
   readonly maxBodyBytes?: number
+  /** Upper bound on the bytes of all bodies that are being read or placed. Default 512 MiB. */
+  readonly maxHeldBytes?: number
+  /** Without a key: upper bound on sessions that neither ended nor expired. Default 16,384. */
+  readonly mostOpen?: number
   readonly keepAliveMs?: number
   /** For tests of faults: called at each point of a call. */
   readonly atPoint?: AtPoint
@@ -56,6 +60,8 @@ export interface Gateway {
 
 const hourMs = 3_600_000
 const MIB = 1024 * 1024
+/** An idle session holds at most 64 KiB (`npm run bench -- gateway`), so these hold at most 1 GiB. */
+const mostOpenSessions = 16_384
 
 /** @throws TroupeError gateway.no_key, gateway.cannot_listen, render.refused, and those of the engines */
 export async function openGateway(options: GatewayOptions): Promise<Gateway> {
@@ -74,6 +80,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     sampling: { ...options.sampling, stopTokens },
     epochs: [epoch(claim.offset)],
     ...(options.strippedThinking === undefined ? {} : { strippedThinking: options.strippedThinking }),
+    ...(key === undefined ? { mostOpen: options.mostOpen ?? mostOpenSessions } : {}),
   })
   await sessions.recover()
   const pool = await openEnginePool({ engines: options.engines, fx, log })
@@ -97,6 +104,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       tokenText: give => tokenText(decode, give, tokenBytes),
       keepAliveMs: options.keepAliveMs ?? 3000,
       maxBodyBytes: options.maxBodyBytes ?? 32 * MIB,
+      ...(options.maxHeldBytes === undefined ? {} : { maxHeldBytes: options.maxHeldBytes }),
       model: options.model ?? pool.model,
     })
     return {

@@ -9,14 +9,15 @@
  * server listens on loopback only.
  */
 import { readdir, realpath, stat } from 'node:fs/promises'
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join, relative, sep } from 'node:path'
 import send from 'send'
 import { TroupeError } from '../../runtime/errors'
 import { knowSecret } from '../../runtime/secrets/knownSecrets'
-import { checking, defaultMaxConnections, HEADERS_MS, limitConnections } from '../../sandbox/http/connectionLimits'
+import { boundedServer } from '../../sandbox/http/boundedServer'
 import { hostCheck } from '../../sandbox/http/hostHeader'
+import { requestTarget } from '../../sandbox/http/requestTarget'
 import { bearerCheck, type TokenCheck } from '../../sandbox/judge/bearerToken'
 import { isLoopback } from '../../sandbox/loopback'
 import { optimizerFile } from './manifest'
@@ -59,11 +60,9 @@ export async function serveWeights({
   const { host, port } = weightAddress(address, token)
   const mayCome = (token ?? '') === '' ? () => true : bearerCheck(knowSecret(token!))
   const isOurs = hostCheck(host)
-  const server = createServer(checking(HEADERS_MS), (request, response) => {
-    if (!isOurs(request.headers.host)) return end(response, 421)
-    answer(root, mayCome, request, response).catch(() => end(response, 500))
-  })
-  limitConnections(server, { maxConnections: defaultMaxConnections(), headersMs: HEADERS_MS })
+  const server = boundedServer((request, response) =>
+    isOurs(request.headers.host) ? answer(root, mayCome, request, response) : end(response, 421),
+  )
   await new Promise<void>((done, fail) => {
     server.once('error', fail)
     server.listen(port, host, done)
@@ -99,8 +98,7 @@ async function answer(
 ): Promise<void> {
   if (request.method !== 'GET' && request.method !== 'HEAD') return end(response, 405)
   if (!mayCome(request.headers.authorization)) return end(response, 401)
-  // A path such as '//' is no URL of its own, so only what follows the path is cut off.
-  const match = paths.exec((request.url ?? '').replace(/[?#].*/s, ''))
+  const match = paths.exec(requestTarget(request.url).path)
   if (match === null) return end(response, 404)
   const [, kind = '', version = '', below = '', name = ''] = match
   const directory = await unlinked(join(root, kind), join(version, below))

@@ -6,19 +6,23 @@
  * Invariant: it listens on loopback unless another host is named. It serves numbers and names (of engines, tools,
  * actors), no text of a model or tool, so beyond loopback it asks for no token.
  */
-import { createServer } from 'node:http'
 import { knownAlarms } from '../../config'
 import type { EngineTelemetry } from '../../messages/commands'
 import type { Fact } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
 import { createMetrics, type MetricsRegistry } from '../../runtime/metrics'
+import { boundedServer, type Handler } from '../../sandbox/http/boundedServer'
 import { hostCheck } from '../../sandbox/http/hostHeader'
+import { requestTarget } from '../../sandbox/http/requestTarget'
 import type { ListenAddress } from '../options/readers'
 
 export interface MetricsServer {
   readonly registry: MetricsRegistry
   close(): void
 }
+
+/** Upper bound on open connections: a few collectors, each with one or two. */
+const maxConnections = 64
 
 /** Starts the metrics server; without an address nothing is served. @throws TroupeError cli.port_taken */
 export async function serveMetrics(listen: ListenAddress | undefined): Promise<MetricsServer> {
@@ -28,20 +32,13 @@ export async function serveMetrics(listen: ListenAddress | undefined): Promise<M
   const { host, port } = listen
   const isOurs = hostCheck(host)
   const shown = host.includes(':') ? `[${host}]` : host
-  const server = createServer((request, response) => {
-    if (!isOurs(request.headers.host)) {
-      response.writeHead(421).end()
-      return
-    }
-    if (request.url !== '/metrics') {
-      response.writeHead(404).end('metrics are at /metrics\n')
-      return
-    }
-    registry.render().then(
-      text => response.writeHead(200, { 'content-type': registry.contentType }).end(text),
-      error => response.writeHead(500).end(String(error)),
-    )
-  })
+  const answer: Handler = async (request, response) => {
+    if (!isOurs(request.headers.host)) return response.writeHead(421).end()
+    if (requestTarget(request.url).path !== '/metrics') return response.writeHead(404).end('metrics are at /metrics\n')
+    const text = await registry.render()
+    return response.writeHead(200, { 'content-type': registry.contentType }).end(text)
+  }
+  const server = boundedServer(answer, { maxConnections })
   await new Promise<void>((resolve, reject) => {
     server.once('error', cause =>
       reject(

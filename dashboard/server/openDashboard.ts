@@ -7,10 +7,11 @@
  * token.
  */
 import { randomBytes } from 'node:crypto'
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { asError, TroupeError } from '../../runtime/errors'
-import { checking, HEADERS_MS, limitConnections } from '../../sandbox/http/connectionLimits'
+import { boundedServer } from '../../sandbox/http/boundedServer'
+import { requestTarget } from '../../sandbox/http/requestTarget'
 import { bearerCheck, tokenCheck } from '../../sandbox/judge/bearerToken'
 import { isLoopback } from '../../sandbox/loopback'
 import { answerActions } from './actions/answerActions'
@@ -63,8 +64,7 @@ export async function openDashboard(options: DashboardOptions): Promise<Dashboar
   const guard = requestGuard({ host, allowedHosts, token, actionToken })
   const actions = options.actions === undefined ? undefined : new RunningActions(options.actions)
   const handler = requestHandler(new OpenRuns(options), await pageFiles(), guard, actions)
-  const server = createServer(checking(HEADERS_MS), (request, response) => void handler.serve(request, response))
-  limitConnections(server, { maxConnections, headersMs: HEADERS_MS })
+  const server = boundedServer((request, response) => handler.serve(request, response), { maxConnections })
   await listening(server, host, port)
   const address = server.address() as AddressInfo
   const name = address.family === 'IPv6' ? `[${address.address}]` : address.address
@@ -94,8 +94,8 @@ function requestHandler(
   async function serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
     for (const [name, value] of Object.entries(safeHeaders)) response.setHeader(name, value)
     try {
-      const url = new URL(request.url ?? '/', 'http://dashboard')
-      const path = url.pathname
+      const target = requestTarget(request.url)
+      const path = target.path
         .split('/')
         .slice(1)
         .map(part => decodeURIComponent(part))
@@ -106,10 +106,12 @@ function requestHandler(
         response.setHeader('connection', 'close')
         return json(response, refusal.status, { code: refusal.code, message: refusal.message })
       }
+      // A target such as `*` has no path.
+      if (!target.path.startsWith('/')) return nothingThere(response)
       if (!isData) return file(response, files, path.join('/'))
       if (path[1] !== 'runs') return nothingThere(response)
       if (path.length === 2) return json(response, 200, await runs.list())
-      await ofRun(request, response, path, url.searchParams)
+      await ofRun(request, response, path, target.query)
     } catch (thrown) {
       if (response.headersSent) return void response.destroy()
       const error =

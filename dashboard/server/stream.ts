@@ -4,7 +4,8 @@
  * in   an opened run, the cursor to continue from        out  events; each one's id is the cursor after it
  * Invariant: an event has exactly the readable facts between the id before it and its own, so a client that reconnects
  * with the last id it saw misses none and gets none twice. Data that a client asks for after it got a fact includes
- * that fact. A client that stops reading stops its own polling (backpressure), not the server.
+ * that fact. A client that stops reading stops its own polling (backpressure), and loses its stream
+ * after a while.
  */
 import type { ServerResponse } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -12,6 +13,7 @@ import { factLine } from '../../replay/factLine'
 import { type Place, placeText } from '../../replay/log/place'
 import { systemEffects } from '../../runtime/effects'
 import type { Entry } from '../../runtime/journal/journal'
+import { writeAndDrain } from '../../sandbox/http/backpressure'
 import type { StreamFact } from '../api'
 import { cursorOf, endsOf, placesOf } from './cursor'
 import type { OpenedRun } from './openedRun'
@@ -34,7 +36,7 @@ export async function streamFacts(
   let sentAt = systemEffects.elapsed()
   const send = async (text: string) => {
     sentAt = systemEffects.elapsed()
-    if (!response.write(text)) await drained(response, signal)
+    await writeAndDrain(response, text)
   }
   await send(`retry: 1000\nid: ${cursorOf(places)}\nevent: open\ndata: {}\n\n`)
   while (!signal.aborted) {
@@ -81,17 +83,4 @@ function streamFact(entry: Entry): StreamFact {
     id: 'trajectory' in message ? message.trajectory : 'group' in message ? String(message.group) : '',
     line: factLine(message).slice(message.type.length).replace(/\s+/g, ' ').trim(),
   }
-}
-
-/** Resolves once the client has read what was sent, or has disconnected. */
-function drained(response: ServerResponse, signal: AbortSignal): Promise<void> {
-  return new Promise(resolve => {
-    const done = () => {
-      response.off('drain', done).off('close', done)
-      signal.removeEventListener('abort', done)
-      resolve()
-    }
-    response.once('drain', done).once('close', done)
-    signal.addEventListener('abort', done, { once: true })
-  })
 }

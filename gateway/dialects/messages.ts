@@ -129,6 +129,7 @@ const types: Readonly<Record<RefusalKind, string>> = {
   'not-found': 'not_found_error',
   conflict: 'invalid_request_error',
   'too-large': 'request_too_large',
+  slow: 'invalid_request_error',
   busy: 'rate_limit_error',
   internal: 'api_error',
   unavailable: 'overloaded_error',

@@ -8,6 +8,7 @@ const types: Readonly<Record<RefusalKind, string>> = {
   'not-found': 'not_found_error',
   conflict: 'conflict_error',
   'too-large': 'invalid_request_error',
+  slow: 'invalid_request_error',
   busy: 'rate_limit_error',
   internal: 'server_error',
   unavailable: 'service_unavailable_error',

@@ -20,10 +20,12 @@ import type { Calls, LiveCall } from '../session/calls'
 import { answerId, answerTo, callOf, historyOf, type SessionState } from '../session/session'
 import type { Sessions } from '../session/sessions'
 import { headerOf, retryHeaders, sendJson } from './exchange'
+import type { JsonBodies } from './jsonBodies'
 
 export interface CallRouteParts {
   readonly calls: Calls
   readonly sessions: Sessions
+  readonly bodies: Pick<JsonBodies, 'read' | 'release'>
   readonly fx: Effects
   readonly tokenText: (give: (text: string) => void) => TokenText
   readonly keepAliveMs: number
@@ -60,6 +62,7 @@ export async function answerCall(
     hints: { said, lane, parentLane },
     isRetry: retries > 0 || headerOf(request, 'x-troupe-retry') !== undefined,
   })
+  parts.bodies.release(response)
   waiting.set(call, (waiting.get(call) ?? 0) + 1)
   let isDelivered = false
   try {
@@ -130,6 +133,7 @@ async function stream(
   }
   const writer = dialect.stream(head, parsed)
   const deltas = new Deltas({ hasTools: parsed.tools.length > 0, opensThinking: started.opensThinking === true })
+  // Without backpressure: an answer has at most `limits.responseTokens` tokens.
   const send = (text: string) => {
     if (!response.destroyed) response.write(text)
   }

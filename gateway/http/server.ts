@@ -2,16 +2,16 @@
  * The gateway's HTTP server: finds the session of a request and passes it on to a dialect or to the sessions API.
  *
  * in   requests        out  answers, in the form of the dialect that was asked
- * Invariant: a session is named by its path or by its key; a request whose path and key name two sessions is refused.
- * A gateway with a key of its own answers only `/health` without a key; a gateway without a key is on loopback, and
- * answers only requests whose Host header is a loopback name.
+ * Invariant: every request is answered, whatever its target and body, unless its connection closes first.
  */
-import { timingSafeEqual } from 'node:crypto'
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { percentDecoded } from '../../config/percentDecoded'
 import { TroupeError } from '../../runtime/errors'
 import type { Log } from '../../runtime/log'
+import { boundedServer } from '../../sandbox/http/boundedServer'
+import { requestTarget } from '../../sandbox/http/requestTarget'
+import { isLoopback } from '../../sandbox/loopback'
 import { chat } from '../dialects/chat'
 import { completions } from '../dialects/completions'
 import type { DialectAdapter } from '../dialects/dialect'
@@ -21,10 +21,10 @@ import { responses } from '../dialects/responses'
 import { GatewayError, invalid, refusalOf } from '../gatewayError'
 import { chatMessage } from '../rendering/chatMessage'
 import type { ConversationRenderer } from '../rendering/conversationRenderer'
-import type { SessionState } from '../session/session'
-import { keyDigest } from '../session/sessions'
+import { accessTo } from './access'
 import { answerById, answerCall, type CallRouteParts, sendError } from './callRoute'
-import { keyOf, readJson, sendJson } from './exchange'
+import { sendJson } from './exchange'
+import { type BodyBounds, JsonBodies } from './jsonBodies'
 import {
   endFrom,
   forkFrom,
@@ -37,12 +37,11 @@ import {
   treeOf,
 } from './sessionRoutes'
 
-export interface ServerOptions extends CallRouteParts {
+export interface ServerOptions extends Omit<CallRouteParts, 'bodies'>, BodyBounds {
   readonly host: string
   readonly port: number
   /** Key of the gateway: opens sessions. Required off loopback. */
   readonly key?: string
-  readonly maxBodyBytes: number
   readonly model: string
   /** True: calls that name another model than `model` are refused. */
   readonly strictModel: boolean
@@ -75,12 +74,10 @@ const longestCloseMs = 2000
  */
 const mostConnecting = 4096
 
-const loopback: ReadonlySet<string> = new Set(['127.0.0.1', '::1', 'localhost'])
-
 /** @throws TroupeError gateway.no_key off loopback without a key; gateway.cannot_listen */
 export async function openServer(options: ServerOptions): Promise<GatewayServer> {
   const { host, port, key, log } = options
-  if (key === undefined && !loopback.has(host)) {
+  if (key === undefined && !isLoopback(host)) {
     throw new TroupeError('gateway.no_key', {
       boundary: 'config',
       retriable: false,
@@ -88,21 +85,24 @@ export async function openServer(options: ServerOptions): Promise<GatewayServer>
       hint: 'give --key-file FILE, or listen on 127.0.0.1',
     })
   }
-  const routes = routesOf(options)
-  const server = createServer((request, response) => {
-    const { pathname } = new URL(request.url ?? '/', 'http://gateway')
+  const routes = routesOf({ ...options, bodies: new JsonBodies(options) })
+  const answer = (request: IncomingMessage, response: ServerResponse) => {
+    const { path: pathname, query } = requestTarget(request.url)
     const form = /\/v1\/messages/.test(pathname) ? messages : { error: openaiError }
-    routes(request, response, pathname).catch(thrown => {
+    return routes(request, response, pathname, query).catch(thrown => {
       const refusal = refusalOf(thrown)
       if (refusal.status === 500)
         log.warn({ err: thrown, path: pathname }, 'a request failed by a fault of the gateway')
       sendError(form, refusal, response)
-      // A body that was not read to its end would be taken for the next request.
-      if (!request.complete) response.once('finish', () => request.destroy())
+      // A body that was not read to its end would be taken for the next request. One that is being discarded
+      // (JsonBodies) is read to its end, unless it does not come.
+      const isDiscarded = request.readableFlowing === true && refusal.kind !== 'slow'
+      if (!request.complete && !isDiscarded) response.once('finish', () => request.destroy())
     })
-  })
+  }
+  // On loopback, all agents of this machine have the same address.
+  const server = boundedServer(answer, isLoopback(host) ? { shareOfAddress: 1 } : {})
   server.requestTimeout = 120_000
-  server.headersTimeout = 30_000
   await new Promise<void>((resolve, reject) => {
     server.once('error', cause =>
       reject(
@@ -133,123 +133,59 @@ export async function openServer(options: ServerOptions): Promise<GatewayServer>
   }
 }
 
-function routesOf(options: ServerOptions) {
-  const { sessions, calls, key, maxBodyBytes, model, renderer } = options
-  const opening = new Map<string, Promise<SessionState>>()
-  const isGatewayKey = (given: string | undefined): boolean =>
-    given !== undefined &&
-    key !== undefined &&
-    timingSafeEqual(Buffer.from(keyDigest(given)), Buffer.from(keyDigest(key)))
+type Route = (
+  request: IncomingMessage,
+  response: ServerResponse,
+  pathname: string,
+  query: URLSearchParams,
+) => Promise<void>
 
-  function checkHost(request: IncomingMessage): void {
-    if (key !== undefined) return
-    const name = (request.headers.host ?? '').replace(/:\d+$/, '').replace(/^\[|\]$/g, '')
-    if (loopback.has(name)) return
-    throw new GatewayError({
-      kind: 'forbidden',
-      code: 'bad_host',
-      message: `a gateway without a key answers only requests to 127.0.0.1, ::1 or localhost, not to '${name}': start it with --key-file to use another name`,
-    })
-  }
-
-  /** Finds the session of a call. If the gateway has no key, each unknown key gets a session of its own. */
-  async function sessionOf(request: IncomingMessage, named: string | undefined): Promise<SessionState> {
-    // On a gateway without a key, all clients that send no key share one session.
-    const given = keyOf(request) ?? (key === undefined && named === undefined ? 'none' : undefined)
-    const byPath = named === undefined ? undefined : sessions.get(named)
-    const ofKey = given === undefined ? undefined : sessions.ofKey(given)
-    if (given !== undefined && (ofKey !== undefined || (key !== undefined && !isGatewayKey(given)))) {
-      const session = ofKey ?? sessions.byKeyText(given)
-      if (byPath === undefined || byPath === session) return session
-      throw new GatewayError({
-        kind: 'forbidden',
-        code: 'other_session',
-        message: `the key is of session ${session.id}, the path names ${byPath.id}`,
-      })
-    }
-    if (byPath !== undefined && (key === undefined || isGatewayKey(given))) return byPath
-    if (key !== undefined)
-      throw new GatewayError({
-        kind: 'unauthorized',
-        code: 'no_key',
-        message: 'give the key of a session: Authorization: Bearer KEY, or x-api-key: KEY',
-      })
-    const own = given!
-    const known = opening.get(own)
-    if (known !== undefined) return known
-    const opened = sessions
-      .open({ key: own })
-      .then(one => one.session)
-      .finally(() => opening.delete(own))
-    opening.set(own, opened)
-    return opened
-  }
-
-  /** Session that a request of the sessions API may read and change. */
-  function owned(request: IncomingMessage, id: string): SessionState {
-    const session = sessions.get(id)
-    const given = keyOf(request)
-    if (key === undefined || isGatewayKey(given)) return session
-    if (given !== undefined && sessions.byKeyText(given) === session) return session
-    throw new GatewayError({
-      kind: given === undefined ? 'unauthorized' : 'forbidden',
-      code: 'no_key',
-      message: `give the gateway's key, or that of session ${id}`,
-    })
-  }
-
-  function checkGatewayKey(request: IncomingMessage): void {
-    if (key === undefined || isGatewayKey(keyOf(request))) return
-    throw new GatewayError({
-      kind: 'unauthorized',
-      code: 'no_key',
-      message: "give the gateway's key: Authorization: Bearer KEY",
-    })
-  }
-
+function routesOf(options: ServerOptions & CallRouteParts): Route {
+  const { sessions, calls, model, renderer, bodies } = options
+  const { checkSender, isMaster, checkMaster, sessionOf, owned } = accessTo(options)
   const urlOf = (request: IncomingMessage) => `http://${request.headers.host ?? '127.0.0.1'}`
 
-  async function sessionsApi(request: IncomingMessage, response: ServerResponse, pathname: string): Promise<void> {
+  const sessionsApi: Route = async (request, response, pathname, query) => {
     const match = /^\/troupe\/v1\/sessions(?:\/(.+?))?(?:\/(reward|end|events|tree|fork))?\/?$/.exec(pathname)
     if (match === null) throw noRoute(request, pathname)
     const [, id, verb] = match
     const isPost = request.method === 'POST'
     if (id === undefined) {
-      checkGatewayKey(request)
+      checkMaster(request)
       if (!isPost) return sendJson(response, 200, { data: sessions.list().map(stateOf) })
-      const opened = await openFrom(sessions, await readJson(request, maxBodyBytes))
+      const opened = await openFrom(sessions, await bodies.read(request, response))
       return sendJson(response, 200, openedBody(opened, urlOf(request)))
     }
     const session = owned(request, idIn(id))
     if (verb === undefined && !isPost) return sendState(response, session)
     if (verb === 'tree' && !isPost) return sendJson(response, 200, treeOf(session))
     if (verb === 'events' && !isPost) {
-      const from = Number(new URL(request.url!, 'http://gateway').searchParams.get('from') ?? 0)
+      const from = Number(query.get('from') ?? 0)
       return sendEvents(sessions, session, Number.isSafeInteger(from) ? from : 0, response)
     }
     if (!isPost || verb === undefined || verb === 'tree' || verb === 'events') throw noRoute(request, pathname)
-    const body = await readJson(request, maxBodyBytes)
+    const body = await bodies.read(request, response)
     if (verb === 'reward') return sendJson(response, 200, await rewardFrom(sessions, session, body))
     if (verb === 'end') return sendJson(response, 200, await endFrom(sessions, session, body))
-    checkGatewayKey(request)
+    checkMaster(request)
     return sendJson(response, 200, openedBody(await forkFrom(sessions, session, body), urlOf(request)))
   }
 
-  return async (request: IncomingMessage, response: ServerResponse, pathname: string): Promise<void> => {
-    checkHost(request)
+  return async (request, response, pathname, query) => {
+    checkSender(request)
     if (pathname === '/health') return sendJson(response, 200, { status: 'ok', running: calls.running })
-    if (pathname.startsWith('/troupe/')) return sessionsApi(request, response, pathname)
+    if (pathname.startsWith('/troupe/')) return sessionsApi(request, response, pathname, query)
     const match = /^(?:\/s\/(.+?))?\/v1\/(.+?)\/?$/.exec(pathname)
     if (match === null) throw noRoute(request, pathname)
     const named = match[1] === undefined ? undefined : idIn(match[1])
     const route = match[2]!
     // These routes need no session. If calls need a key, these routes need one too.
     const isOfNoSession = route === 'models' || route === 'messages/count_tokens'
-    if (isOfNoSession && key !== undefined && !isGatewayKey(keyOf(request))) await sessionOf(request, named)
+    if (isOfNoSession && !isMaster(request)) await sessionOf(request, named)
     if (route === 'models' && request.method === 'GET') return sendJson(response, 200, modelsBody(model))
     if (request.method !== 'POST') throw noRoute(request, pathname)
     if (route === 'messages/count_tokens') {
-      const { messages: list, tools } = messages.parse(await readJson(request, maxBodyBytes), () => undefined)
+      const { messages: list, tools } = messages.parse(await bodies.read(request, response), () => undefined)
       const { tokens } = await renderer.whole(list.map(chatMessage), tools)
       return sendJson(response, 200, { input_tokens: tokens.length })
     }
@@ -257,7 +193,7 @@ function routesOf(options: ServerOptions) {
     if (dialect === undefined) throw noRoute(request, pathname)
     const session = await sessionOf(request, named)
     await options.atPoint?.('session.found')
-    const parsed = dialect.parse(await readJson(request, maxBodyBytes), id => answerById(session, id))
+    const parsed = dialect.parse(await bodies.read(request, response), id => answerById(session, id))
     await options.atPoint?.('request.read')
     if (options.strictModel && parsed.model !== model)
       throw new GatewayError({

@@ -11,6 +11,7 @@ import { z } from 'zod'
 import { callRows, counts, pathTo } from '../../kernels'
 import { factKey } from '../../messages'
 import type { Fact } from '../../messages/facts'
+import { writeAndDrain } from '../../sandbox/http/backpressure'
 import { checked } from '../dialects/dialect'
 import { invalid } from '../gatewayError'
 import { answerTo, callOf, messagesOf, type SessionState } from '../session/session'
@@ -162,9 +163,12 @@ export async function forkFrom(sessions: Sessions, session: SessionState, body: 
   return opened
 }
 
+/** Upper bound on a session's new facts that wait for a client which reads more slowly than they come. */
+const mostWaiting = 1024
+
 /**
  * Sends the session's facts as server-sent events: recorded ones from number `from` on, then new ones, until the client
- * goes away.
+ * goes away, or reads so slowly that its connection is closed. It may then ask again, from its next number on.
  */
 export async function sendEvents(
   sessions: Sessions,
@@ -174,25 +178,41 @@ export async function sendEvents(
 ): Promise<void> {
   const sent = new Set<string>()
   let number = 0
-  const send = (fact: Fact) => {
+  const send = async (fact: Fact) => {
     const key = factKey(fact)
     if (sent.has(key)) return
     sent.add(key)
-    if (number++ < from || response.destroyed) return
-    response.write(`id: ${number - 1}\nevent: ${fact.type}\ndata: ${JSON.stringify(fact, plain)}\n\n`)
+    if (number++ < from) return
+    const text = `id: ${number - 1}\nevent: ${fact.type}\ndata: ${JSON.stringify(fact, plain)}\n\n`
+    await writeAndDrain(response, text)
   }
-  let later: Fact[] | undefined = []
+  const waiting: Fact[] = []
+  let wake = () => {}
   const stop = sessions.listen(fact => {
     if (fact.trajectory !== session.id) return
-    if (later === undefined) send(fact)
-    else later.push(fact)
+    waiting.push(fact)
+    if (waiting.length > mostWaiting) response.destroy()
+    wake()
   })
-  response.on('close', stop)
-  response.writeHead(200, { 'content-type': 'text/event-stream; charset=utf-8', 'cache-control': 'no-cache' })
-  response.flushHeaders()
-  for await (const fact of sessions.recorded(session.id)) send(fact)
-  for (const fact of later) send(fact)
-  later = undefined
+  response.once('close', () => wake())
+  try {
+    response.writeHead(200, { 'content-type': 'text/event-stream; charset=utf-8', 'cache-control': 'no-cache' })
+    response.flushHeaders()
+    for await (const fact of sessions.recorded(session.id)) {
+      if (response.destroyed) return
+      await send(fact)
+    }
+    while (!response.destroyed) {
+      const next = waiting.shift()
+      if (next !== undefined) await send(next)
+      else
+        await new Promise<void>(resolve => {
+          wake = resolve
+        })
+    }
+  } finally {
+    stop()
+  }
 }
 
 const plain = (_key: string, value: unknown) =>

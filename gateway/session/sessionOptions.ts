@@ -17,6 +17,8 @@ export interface SessionsOptions extends ConversationIndexOptions {
   readonly epochs: readonly Epoch[]
   /** Default time in ms after which a session expires: its calls are refused then, but it has no end in the log. */
   readonly ttlMs: number
+  /** Upper bound on sessions that neither ended nor expired. Absent: only holders of the gateway's key open sessions. */
+  readonly mostOpen?: number
   /** Present inside a run, which ends the sessions itself. `takesRewards`: agents may give their own reward. */
   readonly run?: { readonly takesRewards: boolean }
 }

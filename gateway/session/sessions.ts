@@ -13,6 +13,7 @@ import type { Fact, RolloutRequested } from '../../messages/facts'
 import { type Epoch, type GroupId, groupId, type TrajectoryId } from '../../messages/ids'
 import { asError } from '../../runtime/errors'
 import { GatewayError, invalid } from '../gatewayError'
+import { checkRoom } from './openBound'
 import { rewardFact } from './reward'
 import { rolloutRequest } from './rolloutRequest'
 import {
@@ -106,13 +107,14 @@ export class Sessions {
    * Opens a new session, or an existing one again for another agent, whose calls then replace the earlier agent's.
    */
   async open(wanted: OpenRequest): Promise<Opened> {
-    const { fx } = this.options
+    const { fx, mostOpen = Number.POSITIVE_INFINITY } = this.options
     const key = wanted.key ?? `troupe-${fx.unique()}`
     const at = fx.now()
     const expiresAt = at + (wanted.ttlMs ?? this.options.ttlMs)
     const facts: Fact[] = []
     const known = wanted.id === undefined ? undefined : this.get(wanted.id)
     if (known !== undefined) this.checkOpen(known)
+    if (known === undefined) checkRoom(this.byId, this.requests.size, mostOpen, at)
     const request = known?.request ?? this.requestFor(wanted)
     if (known === undefined) facts.push(request)
     const opening = (known?.calls.tree.opened?.opening ?? -1) + 1

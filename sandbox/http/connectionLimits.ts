@@ -17,12 +17,15 @@ export interface ConnectionLimits {
   readonly maxConnections: number
   /** Milliseconds from the start of a connection, or of a request, within which the request's headers must arrive. */
   readonly headersMs: number
+  /** Share of `maxConnections` that one client address may have, so that a client cannot take every connection. */
+  readonly shareOfAddress?: number
 }
 
 /** Options of createServer: the interval at which Node closes connections that have exceeded `headersMs`. */
 export const checking = (headersMs: number) => ({ connectionsCheckingInterval: Math.min(1000, headersMs) })
 export const HEADERS_MS = 8000
-/** Share of `maxConnections` that one client address may have, so that a client cannot take every connection. */
+/** Milliseconds after which the connection of a client that does not read its answer is closed. */
+export const STALLED_MS = 60_000
 const OF_ONE_ADDRESS = 0.75
 const MOST = 8192
 
@@ -47,9 +50,12 @@ interface Connection {
   asked: boolean
 }
 
-export function limitConnections(server: Server, { maxConnections, headersMs }: ConnectionLimits): void {
+export function limitConnections(
+  server: Server,
+  { maxConnections, headersMs, shareOfAddress = OF_ONE_ADDRESS }: ConnectionLimits,
+): void {
   server.headersTimeout = headersMs
-  const mostOfOne = Math.max(1, Math.floor(OF_ONE_ADDRESS * maxConnections))
+  const mostOfOne = Math.max(1, Math.floor(shareOfAddress * maxConnections))
   /** Connections without an open request, the longest without one first. */
   const idle = new Set<Connection>()
   const all = new Map<Socket, Connection>()

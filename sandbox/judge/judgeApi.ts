@@ -10,10 +10,12 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { escapedText } from '../escapedText'
 import type { HostCheck } from '../http/hostHeader'
+import { type BodyLimits, ByteBudget, readBody } from '../http/requestBody'
+import { requestTarget } from '../http/requestTarget'
+import { isOfWebPage } from '../http/webPage'
 import type { Sandbox } from '../sandbox'
 import type { TokenCheck } from './bearerToken'
 import { type Client, Dispatcher, type DispatcherLimits } from './dispatcher'
-import { type BodyLimits, ByteBudget, readBody } from './requestBody'
 import { batchOf, type Fault, submissionCount, submissionOf } from './submission'
 import { type Verdict, withoutStreams } from './verdict'
 
@@ -25,9 +27,6 @@ export interface JudgeLimits extends DispatcherLimits, BodyLimits {
   /** Upper bound on the bytes of all bodies that are being read, run or answered. */
   readonly maxHeldBytes: number
 }
-
-/** Milliseconds after which the connection of a client that does not read its answer is closed. */
-const STALLED_MS = 60_000
 
 interface Reply {
   readonly status: number
@@ -106,9 +105,9 @@ export class JudgeApi {
       else held += bytes
     }
     try {
-      this.#send(request, response, await this.#route({ request, gone: gone.signal, hold }))
+      this.#send(response, await this.#route({ request, gone: gone.signal, hold }))
     } catch (error) {
-      this.#send(request, response, detail(500, `the judge failed: ${(error as Error).message}`))
+      this.#send(response, detail(500, `the judge failed: ${(error as Error).message}`))
     }
   }
 
@@ -120,7 +119,7 @@ export class JudgeApi {
         `this judge does not serve the host ${String(request.headers.host).slice(0, 100)}: see --allow-host`,
       )
     }
-    const path = (request.url ?? '').replace(/\?.*/s, '')
+    const { path } = requestTarget(request.url)
     const route = Object.hasOwn(this.#routes, path) ? this.#routes[path] : undefined
     if (!route) return detail(404, 'Not Found')
     const [method, handle] = route
@@ -131,8 +130,8 @@ export class JudgeApi {
           'www-authenticate': 'Bearer',
         })
       }
-      // A browser sends the origin of its page. Without a token, any page that a user visits could run code here.
-      if (!this.allowed && request.headers.origin !== undefined) {
+      // Without a token, any page that a user visits could run code here.
+      if (!this.allowed && isOfWebPage(request.headers)) {
         return detail(403, 'a web page may use a judge with a token only: start it with --token-file')
       }
     }
@@ -234,7 +233,7 @@ export class JudgeApi {
     }
   }
 
-  #send(request: IncomingMessage, response: ServerResponse, { status, body, headers }: Reply): void {
+  #send(response: ServerResponse, { status, body, headers }: Reply): void {
     if (response.closed || response.headersSent) return
     const bytes = Buffer.from(JSON.stringify(body))
     const close = this.#draining ? { connection: 'close' } : {}
@@ -244,8 +243,6 @@ export class JudgeApi {
       ...close,
       ...headers,
     })
-    // The server destroys the socket after this timeout. Once the answer is sent, keep-alive sets its own timeout.
-    request.socket.setTimeout(STALLED_MS)
     response.end(bytes)
   }
 }

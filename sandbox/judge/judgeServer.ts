@@ -7,10 +7,11 @@
  * that does not read its answer delays it by at most 60 s, a connection without a request's headers by one second.
  */
 import { constants } from 'node:buffer'
-import { createServer, type Server } from 'node:http'
+import type { Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { SandboxError } from '../errors'
-import { checking, defaultMaxConnections, HEADERS_MS, limitConnections } from '../http/connectionLimits'
+import { boundedServer } from '../http/boundedServer'
+import { defaultMaxConnections, HEADERS_MS } from '../http/connectionLimits'
 import { hostCheck } from '../http/hostHeader'
 import { type Bounds, checkBounds } from '../integerBounds'
 import { CALL_BOUNDS } from '../limits'
@@ -122,9 +123,9 @@ export async function openJudge(sandbox: Sandbox, options: JudgeOptions = {}): P
   if (math) await checkMath(sandbox)
   const allowed = tokenFile === undefined ? undefined : tokenCheck(tokenFile)
   const api = new JudgeApi(sandbox, settings, allowed, hostCheck(host, allowedHosts))
-  const server = createServer(checking(settings.headersMs), (request, response) => void api.serve(request, response))
+  const bounds = { maxConnections, headersMs: settings.headersMs }
+  const server = boundedServer((request, response) => api.serve(request, response), bounds)
   server.keepAliveTimeout = KEEP_ALIVE_MS
-  limitConnections(server, { maxConnections, headersMs: settings.headersMs })
   await listening(server, host, port)
   const address = server.address() as AddressInfo
   const name = address.family === 'IPv6' ? `[${address.address}]` : address.address

@@ -9,15 +9,15 @@ import type { AddressInfo } from 'node:net'
 import type { GenerateRequest } from '../../../backends/engines/engine'
 import { chat } from '../../../gateway/dialects/chat'
 import type { StartableEngine } from '../../../gateway/engines/enginePool'
-import { readJson } from '../../../gateway/http/exchange'
+import { JsonBodies } from '../../../gateway/http/jsonBodies'
 
-const mostBytes = 1024 * 1024
+const bodies = new JsonBodies({ maxBodyBytes: 1024 * 1024 })
 
 export async function bareServer(startable: StartableEngine, text: string) {
   const engine = await startable.start()
   let answers = 0
   const server = createServer(async (request, response) => {
-    const parsed = chat.parse(await readJson(request, mostBytes), () => undefined)
+    const parsed = chat.parse(await bodies.read(request, response), () => undefined)
     const head = { id: `bare_${answers++}`, createdMs: Date.now(), model: parsed.model, promptTokens: 0 }
     const writer = chat.stream(head, parsed)
     response.writeHead(200, { 'content-type': 'text/event-stream; charset=utf-8', 'cache-control': 'no-cache' })
