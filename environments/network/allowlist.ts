@@ -5,12 +5,24 @@
  * out  HTTP and CONNECT
  * Invariant: a host is reached only if an entry names it, or if its address lies in a listed range. A listed name whose
  * address is this machine's, private or link-local is refused, unless a listed range contains that address. A listed
- * address is reached wherever it lies.
+ * address is reached wherever it lies. Neither side is trusted: nothing that one of them sends throws into this
+ * process, which is Troupe's own.
  */
 import { lookup } from 'node:dns/promises'
+import { once } from 'node:events'
 import { closeSync, constants, openSync } from 'node:fs'
-import { createServer, request as httpRequest, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import {
+  createServer,
+  request as httpRequest,
+  type IncomingMessage,
+  type Server,
+  type ServerResponse,
+  STATUS_CODES,
+} from 'node:http'
 import { BlockList, connect, isIP, type Socket } from 'node:net'
+import { pipeline } from 'node:stream'
+import { asError } from '../../runtime/errors'
+import { hostPort } from './hostPort'
 
 /** Entry of an allowlist, as in Harbor: `host`, `*.host`, an address or a range of addresses; here also `host:port`. */
 interface Entry {
@@ -53,6 +65,7 @@ for (const [network, bits] of [
 
 const familyOf = (address: string) => (isIP(address) === 6 ? 'ipv6' : 'ipv4')
 
+/** Parses an entry of a task's allowlist. Targets of requests are parsed by hostPort.ts. */
 export function parseEntry(text: string): Entry {
   const [network = '', bits] = text.split('/')
   if (bits !== undefined) {
@@ -107,10 +120,14 @@ export class AllowlistProxy {
   /** Listens on `<directory>/proxy`. */
   static async open(directory: string, hosts: readonly string[]): Promise<AllowlistProxy> {
     const entries = hosts.map(parseEntry)
-    const server = createServer((request, response) => void forward(entries, request, response))
+    const server = createServer((request, response) => {
+      response.on('error', () => response.destroy())
+      forward(entries, request, response).catch(thrown => refuse(response, 502, asError(thrown).message))
+    })
     server.maxConnections = mostConnections
-    server.on('connect', (request, socket, head) => void tunnel(entries, request, socket as Socket, head))
-    server.on('clientError', (_, socket) => socket.destroy())
+    server.on('connect', (request, socket, head) => {
+      tunnel(entries, request, socket as Socket, head).catch(() => socket.destroy())
+    })
     // A path through a descriptor is short, wherever the directory lies: socket paths have at most 107 bytes.
     const folder = openSync(directory, constants.O_RDONLY | constants.O_DIRECTORY)
     await new Promise<void>((resolve, reject) => {
@@ -127,6 +144,12 @@ export class AllowlistProxy {
   }
 }
 
+/** Answers a CONNECT request with a status and a reason, and closes the connection. */
+const refuseTunnel = (socket: Socket, status: number, why: string): void =>
+  void socket.end(
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\ncontent-length: 0\r\nconnection: close\r\nx-reason: ${why}\r\n\r\n`,
+  )
+
 async function tunnel(
   entries: readonly Entry[],
   request: IncomingMessage,
@@ -134,53 +157,71 @@ async function tunnel(
   head: Buffer,
 ): Promise<void> {
   socket.on('error', () => socket.destroy())
-  const { host, port } = parseEntry(request.url ?? '')
-  const place = await addressOf(entries, host, port ?? 443)
-  if ('no' in place)
-    return void socket.end(`HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nx-reason: ${place.no}\r\n\r\n`)
-  const far = connect({ host: place.to, port: port ?? 443, timeout: connectMs })
-  far.once('connect', () => {
-    far.setTimeout(idleMs)
-    socket.write('HTTP/1.1 200 Connection established\r\n\r\n')
-    if (head.length > 0) far.write(head)
-    far.pipe(socket).pipe(far)
-  })
-  far.on('timeout', () => far.destroy())
+  const target = hostPort(request.url)
+  if (target === undefined) return refuseTunnel(socket, 400, 'a tunnel leads to HOST:PORT')
+  const place = await addressOf(entries, target.host, target.port)
+  if ('no' in place) return refuseTunnel(socket, 403, place.no)
+  if (socket.destroyed) return
+  const far = connect({ host: place.to, port: target.port })
+  socket.once('close', () => far.destroy())
+  try {
+    await once(far, 'connect', { signal: AbortSignal.timeout(connectMs) })
+  } catch (thrown) {
+    far.on('error', () => {}).destroy()
+    return refuseTunnel(socket, 502, `${target.host}:${target.port} cannot be reached: ${reasonOf(thrown)}`)
+  }
+  far.setTimeout(idleMs, () => far.destroy())
+  socket.write('HTTP/1.1 200 Connection established\r\n\r\n')
+  if (head.length > 0) far.write(head)
+  far.pipe(socket).pipe(far)
   far.on('error', () => socket.destroy()).on('close', () => socket.destroy())
-  socket.on('close', () => far.destroy())
 }
 
+/** Code of a system error: its message may hold characters that no header may have. */
+const reasonOf = (thrown: unknown): string => String((thrown as { readonly code?: unknown }).code ?? 'no answer')
+
 async function forward(entries: readonly Entry[], request: IncomingMessage, response: ServerResponse): Promise<void> {
-  const refuse = (status: number, why: string) => void response.writeHead(status).end(`${why}\n`)
   let url: URL
   try {
     url = new URL(request.url ?? '')
   } catch {
-    return refuse(400, 'this is a proxy: ask for a whole URL')
+    return refuse(response, 400, 'this is a proxy: ask for a whole URL')
   }
-  if (url.protocol !== 'http:') return refuse(400, 'only http is forwarded; https goes through CONNECT')
+  if (url.protocol !== 'http:') return refuse(response, 400, 'only http is forwarded; https goes through CONNECT')
   const host = url.hostname.replace(/^\[|\]$/g, '')
   const place = await addressOf(entries, host, Number(url.port || 80))
-  if ('no' in place) return refuse(403, place.no)
-  const headers = endToEnd(request.headers)
-  const far = httpRequest(
-    {
-      host: place.to,
-      port: url.port || 80,
-      path: url.pathname + url.search,
-      method: request.method,
-      headers,
-      timeout: idleMs,
-    },
-    answer => {
+  if ('no' in place) return refuse(response, 403, place.no)
+  if (response.destroyed) return
+  const far = httpRequest({
+    host: place.to,
+    port: url.port || 80,
+    path: url.pathname + url.search,
+    method: request.method,
+    // The checked host, whatever the header says (RFC 9112 §3.2.2).
+    headers: { ...endToEnd(request.headers), host: url.host },
+    timeout: idleMs,
+  })
+  far.on('response', answer => {
+    try {
       response.writeHead(answer.statusCode ?? 502, endToEnd(answer.headers))
-      answer.pipe(response)
-    },
-  )
+    } catch (thrown) {
+      far.destroy()
+      return refuse(response, 502, `the server's answer cannot be passed on: ${asError(thrown).message}`)
+    }
+    pipeline(answer, response, () => {})
+  })
   far.on('timeout', () => far.destroy())
-  far.on('error', error => (response.headersSent ? response.destroy() : refuse(502, error.message)))
+  far.on('error', error => refuse(response, 502, error.message))
+  // An answer that changes the protocol closes the request without an error.
+  far.on('close', () => response.headersSent || refuse(response, 502, 'the server gave no answer'))
   response.on('close', () => far.destroy())
-  request.pipe(far)
+  request.on('error', () => far.destroy()).pipe(far)
+}
+
+/** Answers with a status and a reason; an answer that has begun is cut off. */
+function refuse(response: ServerResponse, status: number, why: string): void {
+  if (response.headersSent) response.destroy()
+  else response.writeHead(status, { 'content-type': 'text/plain; charset=utf-8' }).end(`${why}\n`)
 }
 
 /** Leaves out hop-by-hop headers, which hold for one of the proxy's two connections only. */

@@ -1,0 +1,178 @@
+/** The proxy of an environment's allowlist lives in Troupe's process: nothing that either side sends may end it. */
+import { once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { AllowlistProxy } from '../../environments/network/allowlist'
+
+let directory: string
+let proxy: AllowlistProxy
+let upstream: Server
+let port: number
+/** What the server behind the proxy sends to whoever connects; undefined: what it gets. */
+let reply: string | undefined
+/** What it got. */
+let got = ''
+
+beforeAll(async () => {
+  directory = mkdtempSync(join(tmpdir(), 'troupe-proxy-'))
+  proxy = await AllowlistProxy.open(directory, ['127.0.0.1', '::1', 'a.invalid', '10.0.0.0/8'])
+  upstream = createServer(socket => {
+    socket.on('error', () => undefined)
+    socket.on('data', part => {
+      got += part
+      if (reply === undefined) socket.write(part)
+      else socket.end(reply, 'latin1')
+    })
+  })
+  await once(upstream.listen(0, '127.0.0.1'), 'listening')
+  port = (upstream.address() as AddressInfo).port
+})
+afterAll(() => {
+  proxy.close()
+  upstream.close()
+  rmSync(directory, { recursive: true, force: true })
+})
+beforeEach(() => {
+  got = ''
+})
+
+function opened(): Socket {
+  return connect(join(directory, 'proxy'))
+    .setEncoding('latin1')
+    .on('error', () => undefined)
+}
+
+/** Sends text. Resolves with all that the proxy sends until it closes the connection. */
+async function said(text: string): Promise<string> {
+  const socket = opened()
+  let answer = ''
+  socket.on('data', part => {
+    answer += part
+  })
+  socket.write(text, 'latin1')
+  await once(socket, 'close')
+  return answer
+}
+
+const fetched = (target = `http://127.0.0.1:${port}/a`) =>
+  said(`GET ${target} HTTP/1.1\r\nhost: elsewhere\r\nconnection: close\r\n\r\n`)
+const tunnelled = (target: string) => said(`CONNECT ${target} HTTP/1.1\r\nhost: x\r\n\r\n`)
+
+async function goesOn(): Promise<void> {
+  reply = 'HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfine'
+  expect(await fetched()).toMatch(/^HTTP\/1\.1 200[\s\S]*fine$/)
+}
+
+test.each([
+  '1.2.3.4/x',
+  '1.2.3.4/99',
+  '10.0.0.1/8',
+  '/',
+  '//',
+  'a.invalid',
+  ':443',
+  '127.0.0.1',
+  '127.0.0.1:',
+  '127.0.0.1:0',
+  '127.0.0.1:99999',
+  '127.0.0.1:-1',
+  '127.0.0.1:1e3',
+  '127.0.0.1:80/x',
+  '127.0.0.1:80:80',
+  'a@127.0.0.1:80',
+  '[::1]',
+  '[::1',
+  '[]:443',
+  '[::/0]:443',
+  '[::1%25lo]:443',
+  '[127.0.0.1]:443',
+  '::1:443',
+  'http://127.0.0.1:80',
+  '%00:80',
+  '\xff\xfe:80',
+  '*:80',
+  `${'x'.repeat(5000)}:80`,
+  `${'x'.repeat(20_000)}:80`,
+])('a tunnel to %.24s is refused', async target => {
+  expect(await tunnelled(target)).toMatch(/^HTTP\/1\.1 (400|403|431) /)
+  await goesOn()
+})
+
+test.each([
+  ['a.invalid:80', /^HTTP\/1\.1 403 [\s\S]*no address/],
+  ['127.0.0.1:1', /^HTTP\/1\.1 502 /],
+  ['[::1]:1', /^HTTP\/1\.1 502 /],
+])('a tunnel to %s, which is allowed and leads nowhere, is answered', async (target, answer) => {
+  expect(await tunnelled(target)).toMatch(answer)
+  await goesOn()
+})
+
+test('a tunnel carries bytes both ways, those that come with the request too; a client that leaves ends it', async () => {
+  reply = undefined
+  const socket = opened()
+  let answer = ''
+  socket.on('data', part => {
+    answer += part
+    if (answer.endsWith('first')) socket.write('second')
+    if (answer.endsWith('second')) socket.end()
+  })
+  socket.write(`CONNECT 127.0.0.1:${port} HTTP/1.1\r\n\r\nfirst`)
+  await once(socket, 'close')
+  expect(answer).toMatch(/^HTTP\/1\.1 200 [\s\S]*\r\n\r\nfirstsecond$/)
+  for (const head of [`CONNECT 127.0.0.1:${port}`, `GET http://127.0.0.1:${port}/a`]) {
+    const gone = opened()
+    gone.write(`${head} HTTP/1.1\r\nhost: x\r\n\r\n`, () => gone.destroy())
+    await once(gone, 'close')
+    await goesOn()
+  }
+})
+
+test.each([
+  '/a',
+  '//',
+  '*',
+  'https://127.0.0.1/',
+  'http://',
+  'http://[',
+  'http://127.0.0.1:99999/',
+  'ftp://127.0.0.1/',
+])('a request for %s is refused', async target => {
+  expect(await fetched(target)).toMatch(/^HTTP\/1\.1 4\d\d /)
+  await goesOn()
+})
+
+const ok = 'HTTP/1.1 200 OK\r\n'
+test.each([
+  ['a status below 100', 'HTTP/1.1 042 Low\r\ncontent-length: 0\r\n\r\n', 502],
+  ['status 000', 'HTTP/1.1 000 Nothing\r\ncontent-length: 0\r\n\r\n', 502],
+  ['a status of four digits', 'HTTP/1.1 1000 High\r\ncontent-length: 0\r\n\r\n', 502],
+  ['a header with control characters', `${ok}x-a: \x01\x7f\r\ncontent-length: 0\r\n\r\n`, 502],
+  ['a header with a NUL', `${ok}x-a: \0\r\ncontent-length: 0\r\n\r\n`, 502],
+  ['a header whose name is no token', `${ok}x a(: 1\r\ncontent-length: 0\r\n\r\n`, 502],
+  ['another protocol', 'HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n', 502],
+  ['no status line', 'hello\r\n\r\n', 502],
+  ['nothing', '', 502],
+  ['half of the headers', `${ok}x-a: `, 502],
+  ['headers of 100 KB', `${ok}x-a: ${'x'.repeat(100_000)}\r\n\r\n`, 502],
+  ['a negative length', `${ok}content-length: -1\r\n\r\n`, 502],
+  ['two lengths', `${ok}content-length: 1\r\ncontent-length: 2\r\n\r\nab`, 502],
+  ['early hints only', 'HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n', 502],
+  ['a body that is cut off', `${ok}content-length: 10\r\n\r\nab`, 200],
+  ['chunks that are none', `${ok}transfer-encoding: chunked\r\n\r\nzz\r\n`, undefined],
+  ['a body without a length', `${ok}\r\nab`, 200],
+  ['a body of a status that has none', 'HTTP/1.1 204 No\r\ncontent-length: 2\r\n\r\nab', undefined],
+  ['trailers', `${ok}transfer-encoding: chunked\r\ntrailer: x\r\n\r\n0\r\nx: 1\r\n\r\n`, 200],
+  ['a status of no meaning', 'HTTP/1.1 999 Odd\r\ncontent-length: 0\r\n\r\n', 999],
+])('a server that answers with %s gets the client an answer, or its end', async (_title, text, status) => {
+  reply = text
+  expect(await fetched()).toMatch(status === undefined ? /^$/ : new RegExp(`^HTTP/1\\.1 ${status} `))
+  await goesOn()
+})
+
+test('the server behind gets the host that was checked, not the one of the header', async () => {
+  await goesOn()
+  expect(got).toMatch(new RegExp(`^GET /a HTTP/1\\.1[\\s\\S]*host: 127\\.0\\.0\\.1:${port}\r\n`, 'i'))
+  expect(got).not.toContain('elsewhere')
+})
