@@ -10,6 +10,7 @@ import { percentDecoded } from '../../config/percentDecoded'
 import { TroupeError } from '../../runtime/errors'
 import type { Log } from '../../runtime/log'
 import { boundedServer } from '../../sandbox/http/boundedServer'
+import { KEEP_ALIVE_MS } from '../../sandbox/http/connectionLimits'
 import { requestTarget } from '../../sandbox/http/requestTarget'
 import { isLoopback } from '../../sandbox/loopback'
 import { chat } from '../dialects/chat'
@@ -103,6 +104,7 @@ export async function openServer(options: ServerOptions): Promise<GatewayServer>
   // On loopback, all agents of this machine have the same address.
   const server = boundedServer(answer, isLoopback(host) ? { shareOfAddress: 1 } : {})
   server.requestTimeout = 120_000
+  server.keepAliveTimeout = KEEP_ALIVE_MS
   await new Promise<void>((resolve, reject) => {
     server.once('error', cause =>
       reject(

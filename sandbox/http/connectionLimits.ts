@@ -24,6 +24,11 @@ export interface ConnectionLimits {
 /** Options of createServer: the interval at which Node closes connections that have exceeded `headersMs`. */
 export const checking = (headersMs: number) => ({ connectionsCheckingInterval: Math.min(1000, headersMs) })
 export const HEADERS_MS = 8000
+/**
+ * Milliseconds that an idle connection of a busy client is kept open: longer than clients keep theirs, so that no client
+ * sends a request into a closing one.
+ */
+export const KEEP_ALIVE_MS = 75_000
 /** Milliseconds after which the connection of a client that does not read its answer is closed. */
 export const STALLED_MS = 60_000
 const OF_ONE_ADDRESS = 0.75

@@ -11,7 +11,7 @@ import type { Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { SandboxError } from '../errors'
 import { boundedServer } from '../http/boundedServer'
-import { defaultMaxConnections, HEADERS_MS } from '../http/connectionLimits'
+import { defaultMaxConnections, HEADERS_MS, KEEP_ALIVE_MS } from '../http/connectionLimits'
 import { hostCheck } from '../http/hostHeader'
 import { type Bounds, checkBounds } from '../integerBounds'
 import { CALL_BOUNDS } from '../limits'
@@ -98,11 +98,6 @@ export const JUDGE_BOUNDS = {
  * make some retry.
  */
 const BACKLOG = 4096
-/**
- * Milliseconds for which the judge keeps an idle connection open: longer than clients do, so that no client sends a
- * request on a connection that the judge is closing.
- */
-const KEEP_ALIVE_MS = 75_000
 /**
  * Opens a judge.
  * @throws SandboxError judge.bad_option (a number out of its bounds), judge.unsafe_bind (no token, and not loopback),
