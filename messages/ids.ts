@@ -35,6 +35,8 @@ function named<T extends string>(kind: string) {
 }
 
 export const runId = named<'RunId'>('run id')
+/** True if `text` can be the name of a run. */
+export const isRunId = (text: string): text is RunId => safe.test(text)
 export const groupId = named<'GroupId'>('group id')
 export const engineId = named<'EngineId'>('engine id')
 export const executorId = named<'ExecutorId'>('executor id')

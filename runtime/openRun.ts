@@ -77,7 +77,7 @@ export function runNamed(name: string): RunId {
   }
 }
 
-const runExists = (run: string) =>
+export const runExists = (run: string): TroupeError =>
   new TroupeError('run.exists', {
     boundary: 'config',
     retriable: false,

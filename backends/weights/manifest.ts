@@ -11,7 +11,8 @@ import { createReadStream } from 'node:fs'
 import { readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { z } from 'zod'
-import { TroupeError } from '../../runtime/errors'
+import { pathKind, unreadable } from '../../runtime/disk/pathKind'
+import { asError, TroupeError } from '../../runtime/errors'
 
 export const manifestName = 'manifest.json'
 /**
@@ -65,7 +66,7 @@ export async function checkFiles(
   wanted: (name: string) => boolean = () => true,
 ): Promise<Checked> {
   const path = join(directory, manifestName)
-  const content = await readFile(path).catch(() => null)
+  const content = await readWhole(path)
   const refused = (found: string | null, message: string): Checked => {
     return { faults: [{ file: path, expected: expected ?? '', found, message }], manifest: null, files: 1, bytes: 0 }
   }
@@ -73,6 +74,7 @@ export async function checkFiles(
     if (expected === undefined) return { faults: [], manifest: null, files: 0, bytes: 0 }
     return refused(null, `${path} is missing; the log has its digest ${short(expected)}`)
   }
+  if (typeof content === 'string') return refused(null, `${path} ${content}`)
   const found = createHash('sha256').update(content).digest('hex')
   if (expected !== undefined && found !== expected) {
     return refused(found, `${path} has the digest ${short(found)}, but the log says ${short(expected)}`)
@@ -125,16 +127,39 @@ async function faultOf(
   path: string,
   { sha256, bytes }: { readonly sha256: string; readonly bytes: number },
 ): Promise<FileFault | undefined> {
-  const is = await stat(path).catch(() => undefined)
-  if (!is?.isFile()) {
-    const message = `${path} is missing; the manifest has its digest ${short(sha256)}`
+  const read = await digestOf(path)
+  if (read.why !== undefined) {
+    const message = `${path} ${read.why}; the manifest has its digest ${short(sha256)}`
     return { file: path, expected: sha256, found: null, message }
   }
-  const found = await sha256Of(path)
-  if (found === sha256) return undefined
-  const size = is.size === bytes ? '' : ` (${is.size} bytes instead of ${bytes})`
-  const message = `${path} has the digest ${short(found)}${size}, but the manifest says ${short(sha256)}`
-  return { file: path, expected: sha256, found, message }
+  if (read.sha256 === sha256) return undefined
+  const size = read.bytes === bytes ? '' : ` (${read.bytes} bytes instead of ${bytes})`
+  const message = `${path} has the digest ${short(read.sha256)}${size}, but the manifest says ${short(sha256)}`
+  return { file: path, expected: sha256, found: read.sha256, message }
+}
+
+/** Reads a file; null if it is missing, and a predicate that says why if it cannot be read. */
+async function readWhole(path: string): Promise<Buffer | string | null> {
+  if (pathKind(path).kind === 'nothing') return null
+  return unreadable(path, 'file') ?? (await readFile(path).catch(failedRead))
+}
+
+const failedRead = (thrown: unknown): string => `cannot be read: ${asError(thrown).message}`
+
+/** Sha256 and size of a file; or `why`, a predicate, if it cannot be read. */
+export type ReadDigest =
+  | { readonly sha256: string; readonly bytes: number; readonly why?: undefined }
+  | { readonly why: string }
+
+/** Reads a file and returns its digest, or says why it cannot be read; never throws. */
+export async function digestOf(path: string): Promise<ReadDigest> {
+  const why = unreadable(path, 'file')
+  if (why !== undefined) return { why }
+  try {
+    return { sha256: await sha256Of(path), bytes: (await stat(path)).size }
+  } catch (thrown) {
+    return { why: failedRead(thrown) }
+  }
 }
 
 /** Returns the sha256 of a file, in hex. */
@@ -148,11 +173,17 @@ export async function sha256Of(path: string): Promise<string> {
 export const weightFiles = (names: readonly string[]): readonly string[] =>
   names.filter(name => name.endsWith('.safetensors') && name !== optimizerFile).sort()
 
-/** sha256 over the bytes of weight files in the order of their names, in hex, as troupe_policy computes it. */
+/**
+ * sha256 over the bytes of weight files in the order of their names, in hex, as troupe_policy computes it. @throws Error
+ * with the path of a file that cannot be read
+ */
 export async function weightsDigest(directory: string, names: readonly string[]): Promise<string> {
   const hash = createHash('sha256')
   for (const name of names) {
-    for await (const chunk of createReadStream(join(directory, name), { highWaterMark: 1 << 20 })) hash.update(chunk)
+    const path = join(directory, name)
+    const why = unreadable(path, 'file')
+    if (why !== undefined) throw new Error(`${path} ${why}`)
+    for await (const chunk of createReadStream(path, { highWaterMark: 1 << 20 })) hash.update(chunk)
   }
   return hash.digest('hex')
 }

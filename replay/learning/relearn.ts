@@ -9,6 +9,7 @@
  */
 import { existsSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
+import { z } from 'zod'
 import { resetTrainer } from '../../actors/learning/trainerSteps'
 import { trainSequences } from '../../actors/learning/trainSequences'
 import { grpoOptionsOf, trainerOptionsOf, trainerTimeoutsOf } from '../../backends/trainer/recipeOptions'
@@ -16,6 +17,8 @@ import { startTrainer, type TrainerProcess } from '../../backends/trainer/traine
 import type { RecipeConfig } from '../../config'
 import type { CheckpointSaved } from '../../messages/facts'
 import { groupOf } from '../../messages/ids'
+import { unreadable } from '../../runtime/disk/pathKind'
+import { asError } from '../../runtime/errors'
 import { createLog } from '../../runtime/log'
 import { pathToday } from '../../runtime/runPaths'
 import { temporaryDirectory } from '../../sandbox/temporaryDirectory'
@@ -210,13 +213,38 @@ async function digestOf(trainer: TrainerProcess, directory: string): Promise<str
 
 /**
  * Returns the directory of the base weights that the checkpoint's adapters were trained on, from its manifest; the
- * checkpoint's own directory if it has no adapters.
+ * checkpoint's own directory if it has no adapters. @throws TroupeError replay.bad_manifest
  */
-function adaptersBase(root: string, directory: string): string {
-  const { adapter } = JSON.parse(readFileSync(join(directory, 'manifest.json'), 'utf8')) as {
-    adapter?: { readonly model: string }
+export function adaptersBase(root: string, directory: string): string {
+  const path = join(directory, 'manifest.json')
+  const refused = (why: string, cause?: unknown) => {
+    const hint = `copy the checkpoint from where it is whole, or name a step whose checkpoint is; \`troupe replay verify\` lists damaged checkpoints`
+    return replayError(
+      'bad_manifest',
+      `${path} ${why}; expected the manifest of a checkpoint with adapters`,
+      hint,
+      cause,
+    )
   }
-  return adapter === undefined ? directory : pathToday(root, adapter.model)
+  const why = unreadable(path, 'file')
+  if (why !== undefined) throw refused(why)
+  let content: unknown
+  try {
+    content = JSON.parse(readFileSync(path, 'utf8'))
+  } catch (thrown) {
+    throw refused(`cannot be read: ${asError(thrown).message}`, thrown)
+  }
+  const manifest = withAdapter.safeParse(content)
+  if (!manifest.success) throw refused(`names no base model: ${manifest.error.issues[0]?.message}`)
+  const { adapter } = manifest.data
+  if (adapter === undefined) return directory
+  try {
+    return pathToday(root, adapter.model)
+  } catch (thrown) {
+    throw refused(`names the base model ${JSON.stringify(adapter.model)}: ${asError(thrown).message}`, thrown)
+  }
 }
+
+const withAdapter = z.object({ adapter: z.object({ model: z.string() }).optional() })
 
 const noStep = (message: string) => replayError('no_step', message, '`troupe replay steps` lists the steps of a run')

@@ -8,7 +8,6 @@
  * of a damaged partition are known to be whole, so that no fact is saved without those that it follows from. Statuses
  * and dead letters are saved up to that time, as far as they can be read. Commands follow from facts and are left out.
  */
-import { cp, readdir } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { decode } from '../../messages/codec'
 import { MessageError } from '../../messages/messageError'
@@ -19,8 +18,9 @@ import { DamagedPage } from '../../runtime/bus/lmdb/pages/pageFile'
 import { type FoundChunk, type FoundPages, salvagePages } from '../../runtime/bus/lmdb/pages/salvagePages'
 import type { StoredTopic } from '../../runtime/bus/lmdb/store'
 import { TroupeError } from '../../runtime/errors'
-import { directoryOf, noRun, openNewRun, runNamed } from '../../runtime/openRun'
+import { directoryOf, noRun, runNamed } from '../../runtime/openRun'
 import { runDirectory, runsOf } from '../../runtime/runDirectory'
+import { copyEntries, withNewRun } from './newRunFiles'
 
 export interface SalvageOptions {
   readonly bus: string
@@ -68,7 +68,10 @@ interface Decoded {
 
 const notCopied = new Set(['log', 'index'])
 
-/** @throws TroupeError replay.salvage_impossible, run.not_found, run.exists, run.bad_name; errors of reading files */
+/**
+ * @throws TroupeError replay.salvage_impossible, replay.copy_failed, run.not_found, run.exists, run.bad_name,
+ * bus.not_a_log, bus.no_access; after an error, nothing of the new run is left
+ */
 export async function salvageRun({ bus, run: name, to }: SalvageOptions): Promise<Salvaged> {
   const run = runNamed(name)
   const directory = directoryOf(bus)
@@ -111,47 +114,46 @@ export async function salvageRun({ bus, run: name, to }: SalvageOptions): Promis
       throw impossible(name, 'its first facts or the list of its topics are lost', 'restore the log from a copy')
     }
 
-    const context = await openNewRun(target, name)
     const lost: LostOffsets[] = []
     const trajectories = new Set<string>()
     const steps = new Set<number>()
     let records = 0
-    try {
-      await context.bus.createTopics(topics.map(pick))
-      for (const part of parts) {
-        if (specs[part.name].holds === 'commands') continue
-        const end = ends.get(part)?.end ?? Number.POSITIVE_INFINITY
-        let next = 0
-        let through: number | null = null
-        for (const chunk of part.chunks) {
-          const decoded = recordsOf(part, chunk)
-          through = chunk.last
-          const kept = decoded.filter(r => r.offset < end && r.timestamp <= until)
-          for (const record of decoded) {
-            const { offset, timestamp, headers } = record
-            if (offset < end && timestamp <= until) continue
-            if (headers.trajectory) trajectories.add(headers.trajectory)
-            const step = completedStep(record)
-            if (step !== undefined) steps.add(step)
+    await withNewRun(target, run, async context => {
+      try {
+        await context.bus.createTopics(topics.map(pick))
+        for (const part of parts) {
+          if (specs[part.name].holds === 'commands') continue
+          const end = ends.get(part)?.end ?? Number.POSITIVE_INFINITY
+          let next = 0
+          let through: number | null = null
+          for (const chunk of part.chunks) {
+            const decoded = recordsOf(part, chunk)
+            through = chunk.last
+            const kept = decoded.filter(r => r.offset < end && r.timestamp <= until)
+            for (const record of decoded) {
+              const { offset, timestamp, headers } = record
+              if (offset < end && timestamp <= until) continue
+              if (headers.trajectory) trajectories.add(headers.trajectory)
+              const step = completedStep(record)
+              if (step !== undefined) steps.add(step)
+            }
+            if (kept.length === 0) continue
+            await context.bus.append(
+              kept.map(({ topic, key, headers, value, partition }) => ({ topic, key, headers, value, partition })),
+            )
+            records += kept.length
+            next = kept[kept.length - 1]!.offset + 1
           }
-          if (kept.length === 0) continue
-          await context.bus.append(
-            kept.map(({ topic, key, headers, value, partition }) => ({ topic, key, headers, value, partition })),
-          )
-          records += kept.length
-          next = kept[kept.length - 1]!.offset + 1
+          const hidden = part.isSuspect && (through === null || through < next)
+          if (hidden || (through !== null && through >= next)) {
+            lost.push({ topic: part.name, partition: part.partition, from: next, through: hidden ? null : through })
+          }
         }
-        const hidden = part.isSuspect && (through === null || through < next)
-        if (hidden || (through !== null && through >= next)) {
-          lost.push({ topic: part.name, partition: part.partition, from: next, through: hidden ? null : through })
-        }
+      } finally {
+        await context.bus.close()
       }
-    } finally {
-      await context.bus.close()
-    }
-    for (const entry of await readdir(files.root)) {
-      if (!notCopied.has(entry)) await cp(join(files.root, entry), join(context.files.root, entry), { recursive: true })
-    }
+      await copyEntries(files.root, context.files.root, notCopied)
+    })
     // If only one meta page is left, its snapshot is whole, but a later transaction may be lost with the other page.
     const lastAt = Math.max(...[...ends.values()].map(end => end.lastAt ?? Number.NEGATIVE_INFINITY))
     const saidUntil = until === Number.POSITIVE_INFINITY ? (found.hasBothMetas ? null : lastAt) : until

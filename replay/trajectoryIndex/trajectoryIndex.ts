@@ -27,6 +27,7 @@ import { shapes } from '../../messages/shapes'
 import { topicOnBus } from '../../messages/topics'
 import type { BusRecord } from '../../runtime/bus/bus'
 import { parseKafkaAddress } from '../../runtime/bus/kafka/address'
+import { pathKind, unreadable } from '../../runtime/disk/pathKind'
 import { troupeHome } from '../../runtime/home'
 import type { Fault } from '../log/faults'
 import { placeText } from '../log/place'
@@ -72,7 +73,7 @@ async function openIndex(recorded: RecordedRun): Promise<IndexView> {
   const records = ends.reduce((sum, { oldest, next }) => sum + next - oldest, 0)
   const kept = recorded.reindex ? { why: '--reindex' } : await keptAt(path, recorded, source, ends)
   const view = 'view' in kept ? kept.view : undefined
-  if (kept.why !== undefined) rmSync(path, { force: true })
+  if (kept.why !== undefined) drop(path)
   if (view !== undefined) for (const fault of view.head.faults) recorded.note(fault)
   const known = view?.head.partitions.reduce((sum, { oldest, next }) => sum + next - oldest, 0) ?? 0
   if (view !== undefined && known === records) return view
@@ -126,11 +127,13 @@ async function keptAt(
   source: string,
   ends: Ends,
 ): Promise<{ readonly view: IndexView; readonly why?: undefined } | { readonly why?: string }> {
+  if (pathKind(path).kind === 'nothing') return {}
   let bytes: Buffer
   try {
+    if (unreadable(path, 'file') !== undefined) return { why: 'its file could not be read' }
     bytes = readFileSync(path)
-  } catch (thrown) {
-    return (thrown as NodeJS.ErrnoException).code === 'ENOENT' ? {} : { why: 'its file could not be read' }
+  } catch {
+    return { why: 'its file could not be read' }
   }
   const view = readIndex(bytes)
   if (view === undefined) return { why: 'its file was torn, or of another version' }
@@ -186,6 +189,13 @@ function keep(path: string, bytes: Buffer): boolean {
     rmSync(beside, { force: true })
     return false
   }
+}
+
+/** Removes a cached index; one that cannot be removed is only not used. */
+function drop(path: string): void {
+  try {
+    rmSync(path, { force: true, recursive: true })
+  } catch {}
 }
 
 /** Deletes the oldest cached indexes beyond `maxFiles`. */

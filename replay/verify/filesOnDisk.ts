@@ -7,19 +7,13 @@
  * removed it. It is a problem if it is the newest checkpoint of a whole step, or the newest published weights, and the
  * run's directory still has the folder for them.
  */
-import { existsSync } from 'node:fs'
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { isStale } from '../../actors/ownership/fencing'
-import {
-  checkFiles,
-  type FileFault,
-  sha256Of,
-  short,
-  weightFiles,
-  weightsDigest,
-} from '../../backends/weights/manifest'
+import { checkFiles, digestOf, short, weightFiles, weightsDigest } from '../../backends/weights/manifest'
 import type { CheckpointSaved, LearnerFact, WeightsPublished } from '../../messages/facts'
+import { pathKind, unreadable } from '../../runtime/disk/pathKind'
+import { asError } from '../../runtime/errors'
 import type { Entry } from '../../runtime/journal/journal'
 import type { RunDirectory } from '../../runtime/runDirectory'
 import { pathToday } from '../../runtime/runPaths'
@@ -78,11 +72,16 @@ export function filesOnDisk(files: RunDirectory) {
       /** The newest checkpoint without a fault that has a config. */
       let sound: SoundCheckpoint | undefined
       const counts = { checkpoints: 0, weights: 0, blobs: 0, removed: removed.size, withoutDigest: 0 }
-      const take = async <Fact extends { readonly manifest?: string; readonly digest: string }>(
+      const compare = async <Fact extends { readonly manifest?: string; readonly digest: string }>(
         { fact, place, directory }: Saved<Fact>,
         kind: 'checkpoint' | 'weights',
       ): Promise<void> => {
         if (fact.manifest === undefined) counts.withoutDigest++
+        const why = unreadable(directory, 'directory')
+        if (why !== undefined) {
+          problems.push({ place, kind: `${kind}-damaged`, message: `${directory} ${why}` })
+          return
+        }
         const checked = await checkFiles(directory, fact.manifest)
         for (const { message } of checked.faults) problems.push({ place, kind: `${kind}-damaged`, message })
         if (checked.faults.length === 0 && checked.manifest?.files === undefined && fact.digest !== '') {
@@ -105,13 +104,18 @@ export function filesOnDisk(files: RunDirectory) {
           problems.push({ place, kind: `${kind}-damaged`, message })
         }
       }
+      const take: typeof compare = (saved, kind) =>
+        compare(saved, kind).catch(thrown => {
+          const message = `${saved.directory} cannot be compared: ${asError(thrown).message}`
+          problems.push({ place: saved.place, kind: `${kind}-damaged`, message })
+        })
       const kept = [...checkpoints.values()].filter(({ fact }) => !removed.has(fact.name))
       const newest = kept.filter(({ fact }) => fact.updates === undefined && fact.step <= done).at(-1)
       for (const one of kept) {
-        if (existsSync(one.directory)) {
+        if (isThere(one.directory)) {
           counts.checkpoints++
           await take(one, 'checkpoint')
-        } else if (one === newest && existsSync(join(files.root, 'checkpoints'))) {
+        } else if (one === newest && isThere(join(files.root, 'checkpoints'))) {
           problems.push({
             place: one.place,
             kind: 'checkpoint-missing',
@@ -121,10 +125,10 @@ export function filesOnDisk(files: RunDirectory) {
       }
       const last = [...weights.values()].at(-1)
       for (const one of weights.values()) {
-        if (existsSync(one.directory)) {
+        if (isThere(one.directory)) {
           counts.weights++
           await take(one, 'weights')
-        } else if (one === last && existsSync(join(files.root, 'weights'))) {
+        } else if (one === last && isThere(join(files.root, 'weights'))) {
           problems.push({
             place: one.place,
             kind: 'weights-missing',
@@ -141,18 +145,39 @@ export function filesOnDisk(files: RunDirectory) {
   }
 }
 
+/** True if a path exists, also as something that cannot be used, such as a link that leads nowhere. */
+const isThere = (path: string): boolean => pathKind(path).kind !== 'nothing'
+
+interface BlobFault {
+  readonly file: string
+  readonly message: string
+}
+
 /** Compares every blob in a store of files with the digest that is its name. */
-async function checkBlobs(directory: string): Promise<{ checked: number; faults: readonly FileFault[] }> {
-  const faults: FileFault[] = []
+async function checkBlobs(directory: string): Promise<{ checked: number; faults: readonly BlobFault[] }> {
+  const faults: BlobFault[] = []
   let checked = 0
-  const folders = await readdir(directory).catch(() => []) // a run without large records has no blobs
-  for (const folder of folders.filter(name => /^[0-9a-f]{2}$/.test(name))) {
-    for (const name of (await readdir(join(directory, folder))).filter(name => /^[0-9a-f]{62}$/.test(name))) {
-      const [file, expected] = [join(directory, folder, name), folder + name]
-      const found = await sha256Of(file)
+  const fault = (file: string, why: string) => faults.push({ file, message: `${file} ${why}` })
+  const list = async (path: string, named: RegExp): Promise<readonly string[]> => {
+    const why = unreadable(path, 'directory')
+    if (why === undefined) {
+      try {
+        return (await readdir(path)).filter(name => named.test(name))
+      } catch (thrown) {
+        fault(path, `cannot be listed: ${asError(thrown).message}`)
+      }
+    } else fault(path, why)
+    return []
+  }
+  if (!isThere(directory)) return { checked, faults } // a run without large records has no blobs
+  for (const folder of await list(directory, /^[0-9a-f]{2}$/)) {
+    for (const name of await list(join(directory, folder), /^[0-9a-f]{62}$/)) {
+      const file = join(directory, folder, name)
+      const found = await digestOf(file)
       checked++
-      if (found === expected) continue
-      faults.push({ file, expected, found, message: `${file} has the digest ${short(found)}, not that of its name` })
+      if (found.why !== undefined) fault(file, found.why)
+      else if (found.sha256 !== folder + name)
+        fault(file, `has the digest ${short(found.sha256)}, not that of its name`)
     }
   }
   return { checked, faults }

@@ -66,6 +66,8 @@ export async function openFileBlobs(directory: string, mode: 'write' | 'read' = 
     })
   }
   const pathOf = (sha256: string): string => join(directory, checked(sha256).slice(0, 2), sha256.slice(2))
+  // Without O_NONBLOCK, a FIFO in place of a file would wait for a writer.
+  const flag = constants.O_RDONLY | constants.O_NONBLOCK
   const has = async (sha256: string): Promise<boolean> =>
     await access(pathOf(sha256)).then(
       () => true,
@@ -79,7 +81,7 @@ export async function openFileBlobs(directory: string, mode: 'write' | 'read' = 
       return { sha256, bytes: bytes.length }
     },
     async get(sha256) {
-      const bytes = await readFile(pathOf(sha256)).catch(cause => {
+      const bytes = await readFile(pathOf(sha256), { flag }).catch(cause => {
         throw missing(sha256, directory, cause)
       })
       const found = digest(bytes)

@@ -8,10 +8,10 @@
 import { createHash } from 'node:crypto'
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { main } from '../../cli/main'
 import { findDamage } from '../../runtime/bus/lmdb/pages/checkPages'
 import { asError, TroupeError } from '../../runtime/errors'
 import { openRun } from '../../runtime/openRun'
+import { commandHere } from '../support/commandHere'
 
 const [directory = '', count = 'all', seed = '0'] = process.argv.slice(2)
 const pageBytes = 4096
@@ -19,8 +19,7 @@ const sound = readFileSync(join(directory, 'runs/history/log/data.mdb'))
 const damagedDirectory = join(directory, 'damaged')
 const log = join(damagedDirectory, 'runs/history/log')
 const address = `lmdb:${damagedDirectory}`
-const say = process.stdout.write.bind(process.stdout)
-const line = (value: object): void => void say(`${JSON.stringify(value)}\n`)
+const line = (value: object): void => void process.stdout.write(`${JSON.stringify(value)}\n`)
 /** Errors that a damaged log may give. */
 const named = /code: bus\.(torn|corrupt|not_a_log)|unreadable: |gap: |"kind":"(unreadable|gap|pages)"/
 
@@ -58,21 +57,16 @@ function* damages(): Generator<Damage> {
 
 /** Runs a command as the CLI does. Returns what it printed and its exit code. */
 async function cli(...args: readonly string[]): Promise<string> {
-  const written = { out: '', err: '' }
-  const into = (name: 'out' | 'err') => (text: unknown) => {
-    written[name] += String(text)
-    return true
-  }
-  process.stdout.write = into('out')
-  const { write } = process.stderr
-  process.stderr.write = into('err')
-  try {
-    const code = await main(['replay', ...args, '--bus', address, '--run', 'history', '--json'])
-    return `${code}\n${written.out.replace(/"seconds":[\d.e-]+/, '')}\n${written.err}`
-  } finally {
-    process.stdout.write = say
-    process.stderr.write = write
-  }
+  const { code, stdout, stderr } = await commandHere([
+    'replay',
+    ...args,
+    '--bus',
+    address,
+    '--run',
+    'history',
+    '--json',
+  ])
+  return `${code}\n${stdout.replace(/"seconds":[\d.e-]+/, '')}\n${stderr}`
 }
 
 /** Opens the log as a resume does, reads all of it, appends, and reads it again. */

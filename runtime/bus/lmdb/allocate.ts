@@ -8,11 +8,10 @@
  * write. It formats the error into a buffer of 100 bytes, which is too short (`last_error` in mdb.c), and a signal ends
  * the process. Exception: on a copy-on-write file system (btrfs, ZFS) such a write may still fail.
  */
-import { closeSync, existsSync, openSync, statSync, truncateSync, writeFileSync, writeSync } from 'node:fs'
+import { closeSync, openSync, statSync, truncateSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 import type { RootDatabase } from 'lmdb'
 import { isFileTooLarge, isOutOfSpace } from '../../../sandbox/outOfSpace'
-import { spaceIn } from '../../disk/freeSpace'
 import { lmdbErrors } from './errors'
 
 const pageBytes = 4096
@@ -79,30 +78,5 @@ export function fillTo(path: string, from: number, to: number): { readonly end: 
     return { end: statSync(path).size, cause: thrown }
   } finally {
     closeSync(file)
-  }
-}
-
-const lockBytes = 12 * 1024
-/** Minimum number of free bytes of the disk at which a new log is started. */
-const leastForNew = 1024 * 1024
-
-/**
- * Creates lmdb's lock file, with its disk space, if there is none: lmdb would map it with holes, and a hole that the
- * disk cannot fill ends the process with SIGBUS. @throws TroupeError bus.disk_full for a new log when less than 1 MiB
- * is free, or when the lock file does not fit
- */
-export function prepareDirectory(directory: string, mode: 'write' | 'read', isNew: boolean): void {
-  if (isNew && (spaceIn(directory)?.freeBytes ?? leastForNew) < leastForNew) {
-    throw lmdbErrors.diskFull(directory, undefined, leastForNew)
-  }
-  const lock = join(directory, 'lock.mdb')
-  if (existsSync(lock)) return
-  try {
-    writeFileSync(lock, Buffer.alloc(lockBytes), { flag: 'wx' })
-  } catch (thrown) {
-    if (isOutOfSpace(thrown)) throw lmdbErrors.diskFull(directory, thrown, lockBytes)
-    // EEXIST means that another process has just made the lock file. A reader may lack the right to make it: lmdb then
-    // reads without a lock.
-    if (mode === 'write' && (thrown as NodeJS.ErrnoException).code !== 'EEXIST') throw thrown
   }
 }

@@ -1,15 +1,14 @@
 /**
- * Errors of a log directory, and the checks before it is opened. The checks run before lmdb maps the file: mapping a
- * file that is too short or not lmdb's would end the process with a signal instead of an error.
+ * Errors of a log directory, and the check of its file system.
  *
- * in   a directory, an error of lmdb      out  a TroupeError, or the sizes of the data file
+ * in   a directory, an error of lmdb      out  a TroupeError
  */
-import { existsSync, rmSync, statfsSync, statSync, writeFileSync } from 'node:fs'
+import { rmSync, type Stats, statfsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { isFileTooLarge, isOutOfSpace } from '../../../sandbox/outOfSpace'
 import { needText } from '../../disk/freeSpace'
+import { whose } from '../../disk/pathKind'
 import { asError, TroupeError } from '../../errors'
-import { DamagedPage, type Meta, PageFile } from './pages/pageFile'
 
 /** statfs(2) types of network file systems: locks and mapped files of another machine are unreliable there. */
 const networkFileSystems: Readonly<Record<number, string>> = {
@@ -29,6 +28,10 @@ const networkFileSystems: Readonly<Record<number, string>> = {
 const damageHint =
   'if this is a copy, copy the directory again, in full, while no run writes it; else save what is before the damage with `troupe replay salvage RUN`'
 
+/** Says as a predicate that the system refused an opening, with the owner and the mode of the file. */
+export const refusedOpening = (mode: 'write' | 'read', code: string, stats: Stats): string =>
+  `cannot be opened for ${mode === 'write' ? 'writing' : 'reading'} (${code}): ${whose(stats)}`
+
 export const lmdbErrors = {
   notALog: (directory: string, why: string): TroupeError =>
     new TroupeError('bus.not_a_log', {
@@ -36,6 +39,24 @@ export const lmdbErrors = {
       retriable: false,
       message: `${directory} does not contain a log of Troupe: ${why}`,
       hint: 'name the directory of a run, or an empty one for a new log',
+    }),
+
+  /** `why`: a predicate with the owner and the mode of the path. */
+  noAccess: (path: string, why: string): TroupeError =>
+    new TroupeError('bus.no_access', {
+      boundary: 'bus',
+      retriable: false,
+      message: `${path} ${why}`,
+      hint: 'run as the owner of the log, or let its owner or root give this user the right (`chown`, `chmod`)',
+    }),
+
+  /** `why`: a predicate. */
+  badLock: (path: string, why: string): TroupeError =>
+    new TroupeError('bus.bad_lock', {
+      boundary: 'bus',
+      retriable: false,
+      message: `the lock file ${path} ${why}; expected a file that this user can read and write, or none`,
+      hint: 'end the processes that use the log, then remove the lock file (it holds no data, and the next process makes it), or give it and its directory to this user (`chown`)',
     }),
 
   torn: (directory: string, why: string, cause?: unknown): TroupeError =>
@@ -144,40 +165,6 @@ export function requireLocalDisk(
     message: `${directory} is on ${name}; a log needs a disk of this machine`,
     hint: 'choose a local directory, or --bus kafka://HOST:PORT to share a log between machines',
   })
-}
-
-export interface DataFile {
-  readonly bytes: number
-  /**
-   * Size of the data file in bytes according to the newer meta page. The file may be shorter: lmdb leaves unused pages
-   * at the end unwritten.
-   */
-  readonly wantedBytes: number
-}
-
-/**
- * Reads the sizes of the data file; undefined when there is no file, or an empty one. A damaged meta page is left out.
- * @throws TroupeError bus.not_a_log when it is not a file of lmdb
- */
-export function inspectDataFile(directory: string): DataFile | undefined {
-  const path = join(directory, 'data.mdb')
-  if (!existsSync(path) || statSync(path).size === 0) return undefined
-  const file = PageFile.open(path)
-  if (file === undefined) throw lmdbErrors.notALog(directory, 'data.mdb is not an lmdb file')
-  try {
-    let newest: Meta | undefined
-    for (const page of [0, 1] as const) {
-      try {
-        const meta = file.meta(page)
-        if (newest === undefined || meta.transaction > newest.transaction) newest = meta
-      } catch (thrown) {
-        if (!(thrown instanceof DamagedPage)) throw thrown
-      }
-    }
-    return { bytes: file.bytes, wantedBytes: ((newest?.lastPage ?? 0) + 1) * file.pageBytes }
-  } finally {
-    file.close()
-  }
 }
 
 const probeBytes = 1024 * 1024

@@ -12,10 +12,12 @@ import { dirname, join } from 'node:path'
 import type { Database, RootDatabase } from 'lmdb'
 import { asError, TroupeError } from '../../errors'
 import type { BusRecord, TopicConfig } from '../bus'
-import { allocate, fillTo, prepareDirectory } from './allocate'
+import { allocate, fillTo } from './allocate'
 import { type Check, checkFile } from './checkFile'
 import { decodeChunk } from './chunk'
-import { type DataFile, inspectDataFile, lmdbErrors, requireLocalDisk, writeError } from './errors'
+import { type DataFile, inspectDataFile } from './dataFile'
+import { lmdbErrors, requireLocalDisk, writeError } from './errors'
+import { prepareDirectory } from './lockFile'
 import { fromMeta } from './metaValue'
 import { offsetOf, recordKey } from './recordKey'
 
@@ -64,9 +66,9 @@ export function openStore(
   check: Check = 'unless known',
 ): Store {
   if (mode === 'write') attempt(directory, () => mkdirSync(directory, { recursive: true }))
-  else if (!inspectDataFile(directory)) throw lmdbErrors.notALog(directory, 'data.mdb is missing or empty')
+  const file = inspectDataFile(directory, mode)
+  if (mode === 'read' && file === undefined) throw lmdbErrors.notALog(directory, 'data.mdb is missing or empty')
   requireLocalDisk(directory)
-  const file = inspectDataFile(directory)
   const damage = file && checkFile(directory, mode, check)
   if (damage) throw lmdbErrors.damagedPage(directory, damage.page, damage.why)
   const short = file !== undefined && file.bytes < file.wantedBytes

@@ -1,5 +1,15 @@
 /** Files are compared with their manifest, and the manifest with the log: a bit, a deletion, a file too many bytes long. */
-import { appendFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import {
+  appendFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { checkFiles, checkModelFiles } from '../../../backends/weights/manifest'
@@ -69,6 +79,29 @@ test('a directory without a manifest has a fault only if the log has its digest'
   expect(await checkFiles(path, undefined)).toMatchObject({ faults: [], manifest: null })
   writeFileSync(join(path, 'manifest.json'), '{')
   expect((await checkFiles(path, undefined)).faults).toMatchObject([{ file: join(path, 'manifest.json') }])
+})
+
+test('a file that is there and cannot be read is a fault with its path, and the other files are still compared', async () => {
+  const damages = [
+    (file: string) => mkdirSync(file),
+    (file: string) => symlinkSync('nowhere', file),
+    (file: string) => void execFileSync('mkfifo', [file]),
+    // Reading it gives EIO.
+    ...(existsSync('/proc/self/mem') ? [(file: string) => symlinkSync('/proc/self/mem', file)] : []),
+  ]
+  for (const name of ['config.json', 'manifest.json']) {
+    for (const damage of damages) {
+      const { path, manifest } = checkpoint()
+      const [file, other] = [join(path, name), join(path, 'tokenizer.json')]
+      rmSync(file)
+      damage(file)
+      flipBit(other)
+      const { faults } = await checkFiles(path, manifest)
+      expect(faults.map(fault => fault.file)).toEqual(name === 'config.json' ? [file, other].sort() : [file])
+      expect(faults.every(({ file, message }) => message.includes(file))).toBe(true)
+      if (name === 'manifest.json') expect((await checkFiles(path, undefined)).faults).toHaveLength(1)
+    }
+  }
 })
 
 test('a server is not told to load weights of which config, tokenizer, weights or manifest differ', async () => {

@@ -111,3 +111,20 @@ test('a page that the disk cannot read is a damaged page', () => {
     spy.mockRestore()
   }
 })
+
+test('a disk that cannot read the first pages gives a damaged page, and a damaged log', async () => {
+  const { readSync } = fs
+  const spy = jest.spyOn(fs, 'readSync').mockImplementation(((...args: Parameters<typeof readSync>) => {
+    if ((args as unknown[])[4] === 0) throw Object.assign(new Error('EIO: i/o error, read'), { code: 'EIO' })
+    return readSync(...args)
+  }) as typeof readSync)
+  try {
+    expect(findDamage(path)).toMatchObject({ page: 0, why: 'the disk cannot read it (EIO)' })
+    await expect(openLmdbBus({ directory: log, mode: 'read' })).rejects.toMatchObject({
+      code: 'bus.torn',
+      message: expect.stringContaining(log),
+    })
+  } finally {
+    spy.mockRestore()
+  }
+})

@@ -29,10 +29,11 @@ const attempts = 5
 export function findDamage(path: string, options: CheckOptions = {}): DamagedPage | undefined {
   let found: DamagedPage | undefined
   for (let attempt = 0; attempt < attempts; attempt++) {
-    const file = PageFile.open(path)
-    if (file === undefined) return new DamagedPage(0, 'neither meta page is one of lmdb')
     let before: number | undefined
+    let file: PageFile | undefined
     try {
+      file = PageFile.open(path)
+      if (file === undefined) return new DamagedPage(0, 'neither meta page is one of lmdb')
       const [meta] = file.metas()
       before = meta.transaction
       check(file, meta, options)
@@ -41,7 +42,7 @@ export function findDamage(path: string, options: CheckOptions = {}): DamagedPag
       if (!(thrown instanceof DamagedPage)) throw thrown
       found = thrown
     } finally {
-      file.close()
+      file?.close()
     }
     if (before === newest(path)) return found
   }
@@ -50,8 +51,9 @@ export function findDamage(path: string, options: CheckOptions = {}): DamagedPag
 
 /** Number of the newest transaction; undefined while the meta pages are damaged. */
 function newest(path: string): number | undefined {
-  const file = PageFile.open(path)
+  let file: PageFile | undefined
   try {
+    file = PageFile.open(path)
     return file?.metas()[0].transaction
   } catch (thrown) {
     if (thrown instanceof DamagedPage) return undefined

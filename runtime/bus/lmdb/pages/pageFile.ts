@@ -13,7 +13,8 @@ import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
 export const headerBytes = 24
 export const flags = { branch: 1, leaf: 2, overflow: 4, meta: 8 } as const
 
-const magic = 0xbeefc0de
+/** First number in a meta page of lmdb, and in its lock file. */
+export const magic = 0xbeefc0de
 const dataVersion = 2
 const largestPage = 65_536
 /** Upper bound on plausible page counts: 2^40 pages are 4 PiB. */
@@ -69,6 +70,10 @@ export function treeAt(bytes: Buffer, at: number): Tree {
   }
 }
 
+/** Returns the damage that a failed read of a page shows; any error but EIO as it is. */
+const ofDisk = (thrown: unknown, page: number): unknown =>
+  (thrown as NodeJS.ErrnoException).code === 'EIO' ? new DamagedPage(page, 'the disk cannot read it (EIO)') : thrown
+
 export class PageFile {
   private constructor(
     private readonly handle: number,
@@ -76,11 +81,20 @@ export class PageFile {
     readonly pageBytes: number,
   ) {}
 
-  /** Opens a data file. Returns undefined if neither meta page is one of lmdb: it is no file of lmdb then. */
+  /**
+   * Opens a data file. Returns undefined if neither meta page is one of lmdb: it is no file of lmdb then. @throws
+   * DamagedPage when the disk cannot read the pages
+   */
   static open(path: string): PageFile | undefined {
     const handle = openSync(path, 'r')
     const head = Buffer.alloc(2 * largestPage)
-    const read = readSync(handle, head, 0, head.length, 0)
+    let read: number
+    try {
+      read = readSync(handle, head, 0, head.length, 0)
+    } catch (thrown) {
+      closeSync(handle)
+      throw ofDisk(thrown, 0)
+    }
     for (let at = 0; at < read && at <= largestPage; at = at === 0 ? 512 : at * 2) {
       if (at + headerBytes + 136 > read || head.readUInt32LE(at + headerBytes) !== magic) continue
       // The first meta page names the size of pages; if it is damaged, the place of the second one shows it.
@@ -111,8 +125,7 @@ export class PageFile {
     try {
       read = readSync(this.handle, into, 0, length, page * this.pageBytes)
     } catch (thrown) {
-      if ((thrown as NodeJS.ErrnoException).code !== 'EIO') throw thrown
-      throw new DamagedPage(page, 'the disk cannot read it (EIO)')
+      throw ofDisk(thrown, page)
     }
     if (read < length) throw new DamagedPage(page, 'it lies beyond the end of the file')
     return into

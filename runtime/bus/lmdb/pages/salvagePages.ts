@@ -5,6 +5,9 @@
  * in   a data file      out  topics, chunks by partition id in the order of their offsets, damage
  * Invariant: nothing is written and lmdb does not open the file. A chunk is not yet checked: `decodeChunk` does.
  */
+import { dirname } from 'node:path'
+import { checkDataFile } from '../dataFile'
+import { lmdbErrors } from '../errors'
 import { metaEntry } from '../metaValue'
 import { offsetOf, partitionIdOf, recordKeyBytes } from '../recordKey'
 import { treesOf } from './checkPages'
@@ -38,9 +41,13 @@ export interface FoundPages {
   close(): void
 }
 
-/** Reads a damaged file. Returns undefined when it is no file of lmdb, or both meta pages are lost. */
+/**
+ * Reads a damaged file. Returns undefined when it is no file of lmdb, or both meta pages are lost. @throws TroupeError
+ * bus.not_a_log when no regular file is there; bus.no_access
+ */
 export function salvagePages(path: string): FoundPages | undefined {
-  const file = PageFile.open(path)
+  if (!checkDataFile(dirname(path))) throw lmdbErrors.notALog(dirname(path), 'data.mdb is missing')
+  const file = open(path)
   if (file === undefined) return undefined
   const damage: DamagedPage[] = []
   const metas = ([0, 1] as const).flatMap((page): Meta[] => {
@@ -82,6 +89,15 @@ export function salvagePages(path: string): FoundPages | undefined {
   const close = (): void => file.close()
   const state = { isOlderWhole, hasBothMetas: metas.length === 2 }
   return { topics: [...topics.values()], chunks: byPartition, damage, isSuspect, ...state, close }
+}
+
+function open(path: string): PageFile | undefined {
+  try {
+    return PageFile.open(path)
+  } catch (thrown) {
+    if (thrown instanceof DamagedPage) return undefined
+    throw thrown
+  }
 }
 
 interface Found {
