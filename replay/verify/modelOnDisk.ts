@@ -10,7 +10,8 @@ import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
-import { checkFiles, type Manifest, ofModel, sha256Of } from '../../backends/weights/manifest'
+import { checkFiles, digestOf, type Manifest, ofModel } from '../../backends/weights/manifest'
+import { pathKind, unreadable } from '../../runtime/disk/pathKind'
 import type { Problem } from './verification'
 
 /** Fields that say nothing of how the model computes (troupe_policy/model/same_config.py). */
@@ -22,7 +23,9 @@ export interface SoundCheckpoint {
 }
 
 export async function checkModel(directory: string, checkpoint?: SoundCheckpoint): Promise<readonly Problem[]> {
-  if (!existsSync(directory)) return []
+  if (pathKind(directory).kind === 'nothing') return []
+  const why = unreadable(directory, 'directory')
+  if (why !== undefined) return [{ place: directory, kind: 'model-damaged', message: `${directory} ${why}` }]
   const { faults } = await checkFiles(directory, undefined)
   const messages = faults.map(({ message }) => message)
   if (messages.length === 0 && checkpoint !== undefined) messages.push(...(await differences(directory, checkpoint)))
@@ -34,11 +37,15 @@ async function differences(directory: string, { directory: other, manifest }: So
   for (const [name, { sha256 }] of Object.entries(manifest.files ?? {})) {
     if (!ofModel(name) || /\.safetensors(\.index\.json)?$/.test(name)) continue
     const [mine, theirs] = [join(directory, name), join(other, name)]
-    if (name === 'config.json') {
+    const why = pathKind(mine).kind === 'nothing' ? undefined : unreadable(mine, 'file')
+    if (why !== undefined) found.push(`${mine} ${why}`)
+    else if (name === 'config.json') {
       const fields = await differentFields(mine, theirs)
       if (fields.length > 0) found.push(`${mine} differs from ${theirs} in ${fields.join(', ')}`)
     } else if (existsSync(mine)) {
-      if ((await sha256Of(mine)) !== sha256) found.push(`${mine} differs from ${theirs}`)
+      const read = await digestOf(mine)
+      if (read.why !== undefined) found.push(`${mine} ${read.why}`)
+      else if (read.sha256 !== sha256) found.push(`${mine} differs from ${theirs}`)
       // transformers writes this file into checkpoints of a model that has none.
     } else if (name !== 'generation_config.json') found.push(`${mine} is missing, and the run trained with ${theirs}`)
   }

@@ -28,7 +28,7 @@ export interface VerifyOptions {
 const checkedTopics = ['runs', 'trajectories', 'learner', 'telemetry'] as const
 const commandTopics = Object.values(topics).flatMap(({ name, holds }) => (holds === 'commands' ? [name] : []))
 
-/** Verifies the run. Problems are in the result; the promise is rejected only when the log or a file cannot be read. */
+/** Verifies the run. Problems are in the result; the promise is rejected only when the log cannot be read. */
 export async function verifyRun(
   recorded: RecordedRun,
   { sample = 1, files = true }: VerifyOptions = {},

@@ -47,8 +47,8 @@ const abandoned = new Set<string>()
  * Opens the log in `directory`; mode 'write' creates a missing log. From its first subscription on a reader polls,
  * which keeps the process alive until the bus is closed.
  * @throws TroupeError bus.locked (with the other writer's pid); bus.not_a_log when the directory holds no log of
- * Troupe; bus.torn when its file is damaged; bus.newer_format, bus.network_file_system, bus.disk_full,
- * bus.file_too_large, bus.write_failed
+ * Troupe; bus.torn when its file is damaged; bus.no_access, bus.bad_lock when this user cannot open its files;
+ * bus.newer_format, bus.network_file_system, bus.disk_full, bus.file_too_large, bus.write_failed
  */
 export async function openLmdbBus(options: LmdbBusOptions): Promise<Bus> {
   const { directory, mode } = options
