@@ -108,7 +108,7 @@ async function result(use: Use, path: string, expected: string | undefined): Pro
     if (!stderr.includes(directory) && !stderr.includes("'history'")) return wrong('no path')
     return isLeft ? wrong('the target is left') : `named ${named}`
   }
-  if (use !== 'verify' && use !== 'salvage') return wrong('another answer')
+  if ((use !== 'verify' && use !== 'salvage') || stdout === '') return wrong('another answer')
   const { ok, problems } = JSON.parse(stdout) as Pick<Verification, 'ok' | 'problems'>
   if (ok) return use === 'verify' ? 'counted' : 'same'
   return problems.some(({ place, message }) => `${place} ${message}`.includes(path)) ? 'verdict' : wrong('no path')
