@@ -25,7 +25,11 @@ const directory = mkdtempSync(join(tmpdir(), 'troupe-lock-file-'))
 const sound = join(directory, 'sound')
 const isRoot = process.getuid?.() === 0
 const other = 65_534
-afterAll(() => rmSync(directory, { recursive: true, force: true }))
+const held: ChildProcess[] = []
+afterAll(() => {
+  for (const holder of held) holder.kill('SIGKILL')
+  rmSync(directory, { recursive: true, force: true })
+})
 
 beforeAll(async () => {
   const bus = await openLmdbBus({ directory: sound, mode: 'write' })
@@ -171,7 +175,8 @@ onLinux(
     const path = join(copy, 'lock.mdb')
     const program = `require(${JSON.stringify(lmdbBus)}).openLmdbBus({ directory: ${JSON.stringify(copy)}, mode: 'read' })
     .then(() => console.log('held')); setInterval(() => {}, 1000)`
-    const holder: ChildProcess = spawn(process.execPath, ['-r', register, '-e', program])
+    const holder = spawn(process.execPath, ['-r', register, '-e', program])
+    held.push(holder)
     let said = ''
     holder.stdout!.on('data', chunk => {
       said += chunk
