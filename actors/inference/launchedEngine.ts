@@ -10,11 +10,12 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Engine } from '../../backends/engines/engine'
 import { launchCommand } from '../../backends/engines/launch/command'
 import { startServerProcess } from '../../backends/engines/launch/serverProcess'
-import { checkModelFiles } from '../../backends/weights/manifest'
+import { checkModelFiles } from '../../backends/weights/modelFiles'
 import { architectureIn } from '../../config/estimate/architecture'
 import type { EngineId } from '../../messages/ids'
 import type { RestartPolicy } from '../../runtime/actor/restartPolicy'
 import { vllmPythonPath } from '../../runtime/python'
+import { rejectOnAbort } from '../../runtime/rejectOnAbort'
 import { type ServerOptions, startServer } from './serverEngine'
 import type { SharedRenderer } from './sharedRenderer'
 
@@ -47,7 +48,7 @@ const healthPaths = { vllm: '/health', sglang: '/ping' } as const
 export async function startLaunched(options: LaunchedOptions): Promise<Engine> {
   const { config, log, id, directory, renderer, env = {} } = options
   const { signal = new AbortController().signal } = options
-  await checkModelFiles(directory)
+  await rejectOnAbort(checkModelFiles(directory), signal)
   const architecture = architectureIn(directory)
   const server = await startServerProcess({
     ...{ name: id, env, signal, log },

@@ -19,6 +19,7 @@ const hints: Readonly<Record<string, string>> = {
   'trainer.no_checkpoint': 'restore the directory, or continue from an older checkpoint with --from-checkpoint NAME',
   'trainer.context_exceeded': "lower the recipe's token limits, or use a model with a longer context",
   'trainer.shape_mismatch': 'resume the run with the model, and the train.lora, that it began with',
+  'trainer.unnamed_file': 'remove that file, or start with another checkpoint; then resume the run',
   'trainer.model_differs':
     'put back the config, tokenizer and chat template that the run began with: the checkpoint has a copy of each',
   'checkpoint.disk_full':

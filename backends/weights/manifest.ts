@@ -12,7 +12,7 @@ import { readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { z } from 'zod'
 import { pathKind, unreadable } from '../../runtime/disk/pathKind'
-import { asError, TroupeError } from '../../runtime/errors'
+import { asError } from '../../runtime/errors'
 
 export const manifestName = 'manifest.json'
 /**
@@ -49,15 +49,16 @@ export interface Checked {
   readonly bytes: number
 }
 
-/** Endings of the files beside config.json that transformers and inference servers load if they are there (manifest.py). */
-const loaded = /\.(safetensors|bin|json|jinja|model|txt|tiktoken|py)$/
+/** Names of the files beside config.json that transformers and inference servers load if they are there (manifest.py). */
+const loaded =
+  /^(.*\.safetensors(\.index\.json)?|pytorch_model.*\.bin(\.index\.json)?|.*\.jinja|.*\.tiktoken|.*config\.json|tokenizer\.(json|model)|special_tokens_map\.json|added_tokens\.json|vocab\.(json|txt)|merges\.txt|chat_template\.json)$/
 
 /** True for the files of the model itself: the trainer's state and adapters lie in folders. */
 export const ofModel = (name: string): boolean => !name.includes('/')
 
 /**
  * Checks a directory. `expected`: sha256 that manifest.json must have; undefined if the log has none, and then a
- * directory without a manifest has no faults. `wanted`: selects the files to read; default: all that the manifest
+ * directory without a manifest, or with another program's, has no faults. `wanted`: selects the files to read; default: all that the manifest
  * names. If manifest.json is missing, differs or is invalid, that is the only fault, and no other file is read.
  */
 export async function checkFiles(
@@ -79,7 +80,10 @@ export async function checkFiles(
   if (expected !== undefined && found !== expected) {
     return refused(found, `${path} has the digest ${short(found)}, but the log says ${short(expected)}`)
   }
-  const parsed = shape.safeParse(jsonOf(content.toString('utf8')))
+  const json = jsonOf(content.toString('utf8'))
+  if (expected === undefined && json !== undefined && !isOurs(json))
+    return { faults: [], manifest: null, files: 0, bytes: 0 }
+  const parsed = shape.safeParse(json)
   if (!parsed.success) return refused(found, `${path} is not a valid manifest of a checkpoint or of published weights`)
   const manifest = parsed.data
   const faults: FileFault[] = []
@@ -95,18 +99,10 @@ export async function checkFiles(
   return { faults, manifest, files, bytes }
 }
 
-/**
- * Checks the files that a server loads a model from against the manifest beside them, before the server is started.
- * Does nothing for a directory without a manifest. @throws TroupeError engine.model_damaged with the first file that differs
- */
-export async function checkModelFiles(directory: string): Promise<void> {
-  const { faults } = await checkFiles(directory, undefined, ofModel)
-  if (faults[0] === undefined) return
-  const more = faults.length === 1 ? '' : `; and ${faults.length - 1} more files differ`
-  throw new TroupeError('engine.model_damaged', {
-    ...{ boundary: 'engine', retriable: false, message: `${faults[0].message}${more}` },
-    hint: 'copy the model again from an intact copy, or start with another checkpoint',
-  })
+/** False for a file of this name that another program wrote. */
+function isOurs(json: unknown): boolean {
+  const { format, digest } = (json ?? {}) as { readonly format?: unknown; readonly digest?: unknown }
+  return typeof format === 'number' || typeof digest === 'string'
 }
 
 /** Finds files beside the model's that a library would load although the manifest does not name them. */
@@ -116,7 +112,7 @@ async function unnamed(directory: string, named: object): Promise<readonly FileF
   for (const { name } of entries.filter(one => !one.isDirectory() && !one.name.startsWith('.'))) {
     if (name === manifestName || Object.hasOwn(named, name) || !loaded.test(name)) continue
     const file = join(directory, name)
-    const message = `${file} is not named in the manifest beside it, and would be loaded: remove it`
+    const message = `${file} would be loaded, but the manifest beside it does not name it: remove that file`
     faults.push({ file, expected: '', found: null, message })
   }
   return faults

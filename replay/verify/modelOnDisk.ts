@@ -55,15 +55,24 @@ async function differences(directory: string, { directory: other, manifest }: So
 async function differentFields(mine: string, theirs: string): Promise<readonly string[]> {
   const [one, other] = await Promise.all([mine, theirs].map(fieldsOf))
   if (one === undefined || other === undefined) return ['its form: it is missing, or no JSON object']
-  const shared = Object.keys(one).filter(name => !ignored.has(name) && Object.hasOwn(other, name))
-  return shared.filter(name => !isDeepStrictEqual(one[name], other[name]))
+  return [...one.keys()].filter(path => other.has(path) && !isDeepStrictEqual(one.get(path), other.get(path)))
 }
 
-async function fieldsOf(path: string): Promise<Record<string, unknown> | undefined> {
+/** Reads the fields of a config by their paths, such as `text_config.rope_theta`. */
+async function fieldsOf(path: string): Promise<ReadonlyMap<string, unknown> | undefined> {
   try {
     const parsed: unknown = JSON.parse(await readFile(path, 'utf8'))
-    return typeof parsed === 'object' && parsed !== null ? (parsed as Record<string, unknown>) : undefined
+    return isObject(parsed) ? new Map(flat(parsed, '')) : undefined
   } catch {
     return undefined
   }
+}
+
+const isObject = (value: unknown): value is object =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+
+function flat(fields: object, below: string): readonly (readonly [string, unknown])[] {
+  return Object.entries(fields)
+    .filter(([name]) => !ignored.has(name))
+    .flatMap(([name, value]) => (isObject(value) ? flat(value, `${below}${name}.`) : [[`${below}${name}`, value]]))
 }

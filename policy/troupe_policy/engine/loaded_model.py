@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 from ..model.checkpoint import CheckpointError, weight_files, weights_digest
 from ..model.manifest import check_files, check_model, load_manifest, of_model
 from ..model.precision import allow_tf32, resolved_dtype
-from ..model.same_config import config_of, differences
+from ..model.same_config import config_as_saved, config_of, differences
 from ..model.unsupported import UnsupportedModel
 from .attention import ATTENTION
 from .kv import Decode, Gather, KvBlocks, Pass, probe_shapes
@@ -67,7 +67,8 @@ def load_model(directory: str | Path, device: str = "auto", dtype: str = "auto")
         )
     except ValueError as error:
         raise UnsupportedModel(f"transformers cannot load {directory} with Troupe's attention: {error}") from error
-    return replace(prepare(model, target), config=config_of(directory))
+    config = config_as_saved(model)
+    return replace(prepare(model, target), config=config)
 
 
 def prepare(model: torch.nn.Module, device: torch.device) -> LoadedModel:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -19,8 +20,11 @@ MANIFEST = "manifest.json"
 # single files. 2: the optimizer's tensors are saved in shards, and the manifest has the digest of every other file.
 FORMAT = 2
 CHUNK_BYTES = 4 * 1024 * 1024
-# Endings of the files beside config.json that transformers and inference servers load if they are there.
-LOADED = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt", ".tiktoken", ".py")
+# Names of the files beside config.json that transformers and inference servers load if they are there.
+LOADED = re.compile(
+    r".*\.safetensors(\.index\.json)?|pytorch_model.*\.bin(\.index\.json)?|.*\.jinja|.*\.tiktoken|.*config\.json"
+    r"|tokenizer\.(json|model)|special_tokens_map\.json|added_tokens\.json|vocab\.(json|txt)|merges\.txt|chat_template\.json"
+)
 ADVICE = "copy it again from an intact copy, or use another checkpoint"
 
 
@@ -48,7 +52,7 @@ def manifest_digest(manifest: Mapping[str, object]) -> str:
 
 
 def load_manifest(directory: Path, expected: str = "") -> dict | None:
-    """Reads the manifest; None if there is none and `expected` is empty. expected: the sha256 in hex that manifest.json
+    """Reads the manifest; None if there is none, or another program's, and `expected` is empty. expected: the sha256 in hex that manifest.json
     must have; empty turns that check off. Raises CheckpointError if `expected` is given and the file is missing or
     differs, or if the file is damaged or has a newer format.
     """
@@ -65,7 +69,9 @@ def load_manifest(directory: Path, expected: str = "") -> dict | None:
         manifest = json.loads(content)
     except ValueError as error:  # a UnicodeDecodeError is a ValueError, too
         raise corrupt(f"{file} is not JSON ({error})") from error
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("files", {}), dict):
+    if not expected and not _is_ours(manifest):
+        return None
+    if not isinstance(manifest, dict) or not _names_files(manifest.get("files", {})):
         raise corrupt(f"{file} is not the manifest of a checkpoint")
     written = manifest.get("format", 1)
     if not isinstance(written, int) or written > FORMAT:
@@ -75,6 +81,17 @@ def load_manifest(directory: Path, expected: str = "") -> dict | None:
             "that wrote it, or a newer one",
         )
     return manifest
+
+
+def _is_ours(manifest: object) -> bool:
+    """False for a file of this name that another program wrote."""
+    return isinstance(manifest, dict) and (isinstance(manifest.get("format"), int) or isinstance(manifest.get("digest"), str))
+
+
+def _names_files(files: object) -> bool:
+    return isinstance(files, dict) and all(
+        isinstance(one, dict) and isinstance(one.get("sha256"), str) and isinstance(one.get("bytes"), int) for one in files.values()
+    )
 
 
 def of_model(name: str) -> bool:
@@ -104,7 +121,7 @@ def check_model(directory: str | Path, wanted: Callable[[str], bool] = of_model)
 
 def check_files(directory: Path, manifest: Mapping[str, dict], wanted: Callable[[str], bool] = lambda _: True) -> None:
     """Compares the wanted files with the manifest's entries, and refuses files that `check_unnamed` finds. Raises
-    CheckpointError trainer.checkpoint_corrupt.
+    CheckpointError trainer.checkpoint_corrupt, trainer.unnamed_file.
     """
     check_unnamed(directory, manifest)
     for name, described in manifest["files"].items():
@@ -114,13 +131,15 @@ def check_files(directory: Path, manifest: Mapping[str, dict], wanted: Callable[
 
 def check_unnamed(directory: Path, manifest: Mapping[str, dict]) -> None:
     """Refuses a file beside the model's that a library would load, but that the manifest does not name. Raises
-    CheckpointError trainer.checkpoint_corrupt.
+    CheckpointError trainer.unnamed_file.
     """
     for file in sorted(directory.iterdir()):
         name = file.name
         is_known = name in manifest["files"] or name == MANIFEST or name.startswith(".")
-        if not is_known and name.endswith(LOADED) and not file.is_dir():
-            raise corrupt(f"{file} is not named in the manifest beside it, and would be loaded: remove it")
+        if not is_known and LOADED.fullmatch(name) and not file.is_dir():
+            raise CheckpointError(
+                "trainer.unnamed_file", f"{file} would be loaded, but the manifest beside it does not name it: remove that file"
+            )
 
 
 def check_file(file: Path, described: Mapping[str, object]) -> None:

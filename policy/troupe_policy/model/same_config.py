@@ -1,28 +1,59 @@
 """Compares the config of a model with the one that a checkpoint, or published weights, were written with.
 
-In: a model directory. Out: the fields of its config that say how the model computes. Invariant: both sides are read
-by the installed transformers, which fills in the fields that an older file lacks.
+In: a model in memory, or a directory. Out: the fields of its config that say how the model computes. Invariants: both
+sides are as the installed transformers writes and reads them, so that what it leaves out, fills in or renames is no
+difference. Only fields that both sides have are compared.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import torch
 from transformers import AutoConfig
 
-# Fields that say nothing of how the model computes.
+# Fields that say nothing of how the model computes, at any depth: the parts of a composite model have them too.
 IGNORED = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "use_cache")
+MOST_SHOWN = 200
 
 
 def config_of(directory: str | Path) -> dict:
-    """Fields of config.json, with the defaults of its architecture. Raises OSError, ValueError."""
-    fields = AutoConfig.from_pretrained(str(directory), local_files_only=True).to_dict()
-    return {name: value for name, value in fields.items() if name not in IGNORED}
+    """Fields of config.json by their paths, with the defaults of its architecture. Raises OSError, ValueError."""
+    return _compared(AutoConfig.from_pretrained(str(directory), local_files_only=True).to_dict())
+
+
+def config_as_saved(model: torch.nn.Module) -> dict:
+    """Fields of the config that the model's checkpoints will have. Empty if transformers cannot read its own config back,
+    which turns comparisons off.
+    """
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(model.config.to_json_string(use_diff=True))
+        try:
+            return config_of(folder)
+        except (OSError, ValueError):
+            return {}
 
 
 def differences(theirs: Mapping[str, object], ours: Mapping[str, object]) -> str:
     """Names up to three fields in which `theirs` is not `ours`, with both values; empty if there is none."""
-    fields = [name for name in sorted({*theirs, *ours}) if theirs.get(name) != ours.get(name)]
-    shown = [f"{name} is {theirs.get(name)!r} there and {ours.get(name)!r} here" for name in fields[:3]]
+    fields = [name for name in sorted({*theirs} & {*ours}) if theirs[name] != ours[name]]
+    shown = [f"{name} is {_short(theirs[name])} there and {_short(ours[name])} here" for name in fields[:3]]
     return "; ".join(shown + ([f"and {len(fields) - 3} more"] if fields[3:] else []))
+
+
+def _compared(fields: Mapping[str, object], below: str = "") -> dict[str, object]:
+    """The compared fields by their paths, such as `text_config.rope_parameters.rope_theta`."""
+    found: dict[str, object] = {}
+    for name, value in fields.items():
+        if name in IGNORED:
+            continue
+        found |= _compared(value, f"{below}{name}.") if isinstance(value, dict) else {f"{below}{name}": value}
+    return found
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, default=repr)
+    return text if len(text) <= MOST_SHOWN else text[:MOST_SHOWN] + "…"

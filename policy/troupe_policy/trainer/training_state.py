@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM
 from ..model import checkpoint
 from ..model.manifest import CheckpointError, check_model
 from ..model.precision import allow_tf32, resolved_dtype
-from ..model.same_config import config_of
+from ..model.same_config import config_as_saved
 from .batch.attention_kernels import chosen_kernel
 from .batch.batching import cpu_micro_tokens, micro_batches
 from .batch.micro_batch import Batch, MicroBatch, idle_micro_batch, micro_batch
@@ -88,8 +88,8 @@ class TrainingState:
         self.model_dir = str(model_dir)
         self.companions = checkpoint.read_companions(Path(model_dir))
         self.model = self._load_model()
-        # Read at start, as the companions are: fields of config.json, with which a checkpoint's are compared.
-        self.config = config_of(model_dir)
+        # Fields of config.json, with which a checkpoint's are compared.
+        self.config = config_as_saved(self.model)
         config = self.model.config.get_text_config()
         self.vocabulary = int(self.model.get_output_embeddings().weight.shape[0])
         self.context_tokens = int(getattr(config, "max_position_embeddings", 0) or 0)

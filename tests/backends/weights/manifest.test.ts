@@ -12,7 +12,8 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { checkFiles, checkModelFiles } from '../../../backends/weights/manifest'
+import { checkFiles } from '../../../backends/weights/manifest'
+import { checkModelFiles } from '../../../backends/weights/modelFiles'
 import { servedWeights } from '../../../backends/weights/servedWeights'
 import { filesBelow, flipBit, sha256, writeCheckpoint } from '../../support/checkpointFiles'
 
@@ -45,12 +46,20 @@ test('a flipped bit, a longer file and a missing file of any kind are each one f
 
 test('a file beside the model that the manifest does not name is a fault if a library would load it', async () => {
   const { path, manifest } = checkpoint()
-  for (const name of ['README.md', '.gitattributes', 'training/more.distcp']) writeFileSync(join(path, name), '{}')
+  const harmless = [
+    'README.md',
+    '.gitattributes',
+    'training/more.distcp',
+    'eval_results.json',
+    'LICENSE.txt',
+    'notes.py',
+  ]
+  for (const name of harmless) writeFileSync(join(path, name), '{}')
   expect((await checkFiles(path, manifest)).faults).toEqual([])
-  for (const name of ['other.safetensors', 'adapter_config.json', 'chat_template.json', 'modeling.py']) {
+  for (const name of ['other.safetensors', 'adapter_config.json', 'chat_template.json', 'pytorch_model.bin']) {
     const file = join(path, name)
     writeFileSync(file, '{}')
-    const message = `${file} is not named in the manifest beside it, and would be loaded: remove it`
+    const message = `${file} would be loaded, but the manifest beside it does not name it: remove that file`
     expect((await checkFiles(path, manifest)).faults).toEqual([{ file, expected: '', found: null, message }])
     await expect(checkModelFiles(path)).rejects.toMatchObject({ code: 'engine.model_damaged', message })
     rmSync(file)
@@ -70,6 +79,21 @@ test('a model of which any file differs is refused before a server is started wi
   })
   rmSync(join(path, 'manifest.json')) // any model
   await checkModelFiles(path)
+})
+
+test('a manifest of another program is none of ours; engines share one check until a file changes', async () => {
+  const { path } = checkpoint({ trainer: false })
+  const checks = [checkModelFiles(path), checkModelFiles(path)]
+  await Promise.all(checks)
+  const restore = flipBit(join(path, 'model.safetensors'))
+  await expect(checkModelFiles(path)).rejects.toMatchObject({ code: 'engine.model_damaged' })
+  restore()
+  await checkModelFiles(path)
+  for (const content of ['{"files": ["a"]}', '{"files": {"config.json": "abc"}, "format": "pt"}', '[]', 'null']) {
+    writeFileSync(join(path, 'manifest.json'), content)
+    await checkModelFiles(path)
+    expect(await checkFiles(path, undefined)).toMatchObject({ faults: [], manifest: null })
+  }
 })
 
 test('a directory without a manifest has a fault only if the log has its digest', async () => {
