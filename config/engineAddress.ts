@@ -2,7 +2,7 @@
  * Parses the engine addresses of the command line: `local`, or a kind and a URL, as in `vllm:http://127.0.0.1:8000`.
  * Addresses of recorded and simulated engines are parsed by fileAddress.ts.
  *
- * in   the values of --engine; one value may name several URLs, separated by commas
+ * in   the values of --engine; one value may hold several addresses, separated by commas, each with its kind
  * out  assignments of recipe fields
  * Invariant: a URL with a user name, password, query or fragment is refused, so `run.started`, which records the URLs,
  * holds no credentials; the error does not repeat them either. A resume may use other engines.

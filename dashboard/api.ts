@@ -275,8 +275,8 @@ export interface TrajectoryReport {
   readonly seed: number
   readonly promptTokens: number
   /**
-   * Origin of a fork; null for a trajectory that is not a fork. `run`: run of the parent. `turn`: first turn that is not
-   * shared with the parent, or first call of a captured session, as `unit` says.
+   * Origin of a fork; null for a trajectory that is not a fork. `run`: run of the parent. `turn`: first turn that the parent
+   * does not share, or of a captured session the first such call; `unit` says which.
    */
   readonly forkOf: {
     readonly parent: string
@@ -323,7 +323,8 @@ export interface EventLine {
   readonly at: number
   readonly type: string
   /**
-   * False: its author had lost the partition, or another record counts instead. Always true in the list of a partition.
+   * False: its author had lost the partition, or another record counts instead. The list of a partition does not check
+   * this: there it is always true.
    */
   readonly counts: boolean
   readonly line: string

@@ -15,7 +15,7 @@ import { type Behaviour, nothing, type Origin } from '../../runtime/host/behavio
 
 /** Epochs of the owner and of the curriculum whose facts count in one partition. */
 interface Claims {
-  /** Offset of the latest `partition.claimed`; undefined before the first. */
+  /** Offset of the latest `partition.claimed` (on the topic `learner`: `learner.claimed`); undefined before the first. */
   readonly owner: number | undefined
   /** Epoch of the curriculum, and of the learner in the same process, whose facts count; −1 before any is known. */
   readonly curriculum: number

@@ -2,8 +2,9 @@
  * State of one rollout as the coordinator sees it, and the facts that change it.
  *
  * in   the facts of one trajectory        out  its state
- * Invariant: an answer counts only for the attempt asked last, and a decision of a coordinator only under the current
- * epoch (offset of the latest claim of the partition). A fact that does not count returns the same state object.
+ * Invariant: an answer to a turn or a tool call counts only for the attempt asked last (a refused call has one answer, of
+ * any attempt); of several rewards the first counts. A decision of a coordinator counts only under the current epoch
+ * (offset of the latest claim of the partition); the coordinator checks that of `group.closed`. A fact that does not count returns the same state object.
  */
 
 import { deadlineOf, environmentTools, submitTool } from '../../environments/tools/schemas'

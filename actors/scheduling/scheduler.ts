@@ -7,8 +7,9 @@
  *      turn.interrupted for a context that no engine can take;
  *      engine.left for an engine that is silent, slow, behind, or fails turn after turn, with turn.interrupted for
  *      every turn that ran on it
- * Invariant: a turn goes only to engines that sample from its oldest allowed policy version or a newer one, and that
- * have sent a sign of life since this scheduler began; no turn is assigned while an engine sleeps or the run is paused.
+ * Invariant: a turn is queued only while every engine that accepts turns samples from the turn's oldest allowed policy
+ * version or a newer one. A turn goes only to engines that have sent a sign of life since this scheduler began. No turn
+ * is assigned to any engine while one of them sleeps, or while the run is paused.
  * The state is soft: a new scheduler learns the engines from the log and from their status, and the turns from the
  * coordinators, which ask again. The queue and the ledger (the account of each engine's KV cache) are mutable
  * objects, so an earlier state changes with them.

@@ -4,7 +4,8 @@
  * in   tool.execute, tool.cancel; executor.slots, tools.ended; ticks        out  tools.assign, alarm.raised
  * Invariant: calls are assigned to an executor only while it holds fewer calls (leased or reported) than it offers
  * slots. A call stays assigned until its executor reports the call's end; if no report names the call for `leaseMs`,
- * its lease ends and it is assigned again, to any executor. A late second answer does no harm, since the coordinator
+ * its lease ends and it is assigned again, to any executor. A call that a leaving executor (one that offers 0 slots) does
+ * not report is assigned again at once. A late second answer does no harm, since the coordinator
  * takes one answer per attempt. The state is soft: executors report every second which slots they offer and which calls
  * they hold, and coordinators ask again for lost calls. The state object holds queues that change in place.
  */

@@ -244,7 +244,7 @@ const overloaded = (n: number) =>
     boundary: 'verifier',
     retriable: true,
     message: `the queue of math-verify is full: ${n} answers wait already`,
-    hint: 'retry after some answers are decided, or give the grader more worker processes',
+    hint: 'retry after some answers are decided; with `troupe grade`, raise --lanes',
   })
 
 const outOfMemory = () =>

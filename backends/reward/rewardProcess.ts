@@ -15,8 +15,8 @@ import { mostTries } from '../../sandbox/retryKilled'
 import { type RewardLane, type RewardLaneOptions, startRewardLane } from './rewardLane'
 
 /**
- * Options of the reward processes. `file`: a Python file. `module`: looked up from the working directory and in the
- * environment.
+ * Options of the reward processes. `file`: a Python file. `module`: a module that Python finds
+ * in the working directory, or else among its installed packages.
  */
 export interface RewardProcessOptions extends RewardLaneOptions {
   /** Milliseconds that a process may take for one question. */

@@ -17,7 +17,7 @@ export interface Times {
   readonly figures: readonly Figure[]
   /** Seconds to generate the rollouts of a step. */
   readonly generation: Figure
-  /** Seconds of an optimizer step. */
+  /** Seconds to train one step: all its optimizer updates, without generation. */
   readonly training: Figure
   /** Seconds between two tokens of a sequence on an engine whose sequences all have the mean length of a rollout. */
   readonly secondsPerToken: number

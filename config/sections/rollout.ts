@@ -41,8 +41,8 @@ export const rolloutSection = z.strictObject({
   sampling: sampling.prefault({}),
   /**
    * Milliseconds from the time at which the last rollout of a training group began its first generation to the closing
-   * of the group; rollouts that have not ended by then are left out. The wait for the first generation does not count.
-   * Groups of evaluations have no deadline.
+   * of the group; rollouts that have no reward by then are left out. The wait for the first generation does not count;
+   * a takeover of the partition restarts the time. Groups of evaluations have no deadline.
    */
   deadlineMs: positive.default(1_800_000),
   /**

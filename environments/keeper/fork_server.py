@@ -1,4 +1,5 @@
-"""Fork server: loads the modules and the filter of keepers once, and forks a keeper for each environment.
+"""Fork server: loads the modules and the seccomp filter of keepers once, and forks a keeper for each environment. A
+keeper is the process that holds one environment.
 
 in   standard input, JSON lines: {"start": configuration file, "name": name} or {"stop": name}; its end means that Troupe's
      process is gone

@@ -205,7 +205,9 @@ export class RolloutEnvironments {
 
   private async makeRoom(): Promise<void> {
     while (this.live.size >= this.options.live) {
-      const idle = [...this.live].filter(([, { dirty }]) => !dirty).sort(([, a], [, b]) => a.usedAt - b.usedAt)
+      const idle = [...this.live]
+        .filter(([rollout]) => !this.turns.has(rollout))
+        .sort(([, a], [, b]) => a.usedAt - b.usedAt)
       const oldest = idle[0]
       if (oldest === undefined) return // none is idle: the number of workers bounds the number of environments
       await this.drop(oldest[0])
@@ -214,8 +216,8 @@ export class RolloutEnvironments {
 
   private async endIdle(): Promise<void> {
     const since = this.options.fx.elapsed() - this.options.idleMs
-    for (const [rollout, { dirty, usedAt }] of this.live)
-      if (!dirty && usedAt < since && !this.turns.has(rollout)) await this.end(rollout).catch(() => {})
+    for (const [rollout, { usedAt }] of this.live)
+      if (usedAt < since && !this.turns.has(rollout)) await this.end(rollout).catch(() => {})
   }
 
   private async inTurn<T>(rollout: string, work: () => Promise<T>): Promise<T> {

@@ -77,7 +77,7 @@ const textCommand = /\\(?:text|textrm|mathrm|mbox|rm)\s*\{([^{}]*)\}/g
 /**
  * Matches values that a variable may follow after a blank: fractions, roots and multiples of π, but not mixed numbers.
  */
-const isFactor = /^(?![+-]?\d+\s*(?:\d+\s*\/|\\[dt]?frac)).*(?:\\(?:pi|[dt]?frac|sqrt)|\/)/
+const isFactor = /^(?![+-]?\d+(?:\s+\d+\s*\/|\s*\\[dt]?frac)).*(?:\\(?:pi|[dt]?frac|sqrt)|\/)/
 
 /** Matches the `x =` before a value. math-verify reads `x = 5` as 5. */
 export const variablePrefix = /^\s*[A-Za-z](?:_\{?\w{1,9}\}?)?\s*=\s*/

@@ -63,7 +63,7 @@ export class Ledger {
     this.joined = [...this.accounts.values()]
   }
 
-  /** Removes an engine and its holdings, and returns the trajectories that it held. O(holdings). */
+  /** Removes an engine and its holdings, and returns the trajectories that it held. O(holdings of all engines). */
   leave(engine: EngineId): readonly TrajectoryId[] {
     if (!this.accounts.delete(engine)) return []
     this.joined = [...this.accounts.values()]

@@ -40,7 +40,10 @@ export interface RolloutLimits {
   readonly callsPerTurn: number
   /** Wall-clock deadline of one tool call, ms. */
   readonly toolTimeoutMs: number
-  /** Upper bound on the characters of a tool's answer that the model sees; a longer answer loses its middle. */
+  /**
+   * Upper bound on the characters of a tool's answer that the model sees, the mark of the cut not counted; a longer answer
+   * loses its middle. The instruction that `submit` returns may have 64 Ki characters.
+   */
   readonly toolResponseChars: number
 }
 

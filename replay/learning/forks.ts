@@ -14,7 +14,7 @@ export interface Fork {
   readonly parent: string
   /** Run of the parent; null if it is the fork's own. */
   readonly parentRun: string | null
-  /** First turn that the fork does not share with its parent, or first call of a captured session. */
+  /** First turn that the parent does not share; of a captured session, the first such call. */
   readonly turn: number
 }
 

@@ -20,7 +20,7 @@ export interface RecordedStep {
   /** Digest of the weights that the step published; null when it published none. */
   readonly digest: string | null
   readonly rejected: boolean
-  /** Resets of optimizer or reference model that come before this step, the first of a stage; undefined: none. */
+  /** Resets of optimizer or reference model before this step, which is then the first of a stage; undefined: none. */
   readonly reset: StageReset | undefined
 }
 

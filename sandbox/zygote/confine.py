@@ -109,8 +109,8 @@ def change_root(config):
     for name in DEVICES:
         open(f"{root}/dev/{name}", "w").close()
         mount(f"/dev/{name}", f"{root}/dev/{name}", None, MS_BIND)
-    # A device of a read-only mount can still be written; its times, which all calls and the host can see, cannot be
-    # set.
+    # These mounts are read-only so that a call cannot set a device's times, which all calls and the host can see. The
+    # device itself can still be written.
     seal_tree(root, [f"/dev/{name}" for name in DEVICES], ATTR_RDONLY | ATTR_NOSUID)
     os.makedirs(f"{root}/etc", exist_ok=True)
     with open(f"{root}/etc/passwd", "w") as file:

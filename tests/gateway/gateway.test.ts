@@ -248,7 +248,7 @@ describe('a refusal', () => {
       '/v1/messages',
       { model: 'm', max_tokens: 9, messages: [user('x'), { role: 'assistant', content: '{' }] },
       400,
-      /assistant's own/,
+      /the last message is the assistant's/,
     ],
     [
       'a context that is too long',

@@ -11,6 +11,7 @@ import type { EnvironmentAt, FilesChanged, PastCall, TaskEnvironment } from '../
 import { suite } from '../../../recipes/terminal/suite'
 import { writeTask } from '../../../recipes/terminal/suite/task'
 import { systemEffects } from '../../../runtime/effects'
+import { until } from '../../support/until'
 
 jest.setTimeout(120_000)
 const isRoot = process.platform === 'linux' && process.geteuid?.() === 0
@@ -58,6 +59,27 @@ const commands = fc.oneof(
   ),
   fc.integer({ min: 0, max: 4 }).map(n => `echo ${n} > f${n}; touch g${n}`),
 )
+
+inEnvironment('an environment whose last call was aborted', () => {
+  test('is ended when it has no further call, as any other', async () => {
+    const own = openStore(join(root, 'idle'))
+    const short = new RolloutEnvironments({
+      ...{ run: 'r', epoch: 0, fx: systemEffects, directory: own.root, live: 2, idleMs: 500, snapshotMb: 1024 },
+    })
+    try {
+      const bash = (command: string) => ({ tool: 'bash', arguments: { command }, timeoutMs: 60_000 })
+      const { files } = await short.call('aborted', at([]), bash('echo 1 > one'))
+      const past = { tool: 'bash', arguments: { command: 'echo 1 > one' }, snapshot: files!.snapshot }
+      const aborting = new AbortController()
+      const call = short.call('aborted', at([past]), bash('sleep 60'), aborting.signal)
+      setTimeout(() => aborting.abort(new Error('enough')), 300)
+      await expect(call).rejects.toThrow('enough')
+      await until(() => readdirSync(own.live).length === 0, 20_000)
+    } finally {
+      await short.close()
+    }
+  })
+})
 
 inEnvironment('files of a rollout', () => {
   let count = 0

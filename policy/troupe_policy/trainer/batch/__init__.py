@@ -1,1 +1,3 @@
-"""Converts sequences into micro-batches of tensors."""
+"""Batches of the trainer: demonstrations read from files, the cuts into optimizer batches, mini-batches and
+micro-batches, their tensors, attention over packed sequences, and the last MLP, which runs only on needed tokens.
+"""
