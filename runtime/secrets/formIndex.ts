@@ -1,5 +1,6 @@
 /**
- * Finds many texts in another text in one pass, so that the time does not grow with the number of known secrets.
+ * Finds many texts in another text in one pass. The time hardly grows with the number of known secrets, though all of
+ * them begin alike: a place of the text is compared with a few of them, which a binary search finds.
  *
  * in   forms of secrets; a text        out  the text with [redacted] in place of each form
  * Invariant: every character that belongs to an occurrence of a form is replaced, also where occurrences overlap; those
@@ -20,7 +21,7 @@ const mask = (1 << 18) - 1
 const next = (hash: number, code: number): number => ((hash << 5) ^ code) & mask
 
 export class FormIndex {
-  /** Forms by the hash of their first characters. */
+  /** Forms by the hash of their first characters, each list in the order of `isBefore`. */
   private readonly byHash = new Map<number, Form[]>()
   /** 1 for each hash in `byHash`. A hash keeps its mark when its forms are removed: the mark only saves look-ups. */
   private readonly marks = new Uint8Array(mask + 1)
@@ -30,7 +31,12 @@ export class FormIndex {
     this.marks[hash] = 1
     const others = this.byHash.get(hash)
     if (others === undefined) this.byHash.set(hash, [form])
-    else others.push(form)
+    else
+      others.splice(
+        countOf(others, other => isBefore(other, form)),
+        0,
+        form,
+      )
   }
 
   delete(form: Form): void {
@@ -64,12 +70,54 @@ export class FormIndex {
     return end > from ? `${shown}${text.slice(copied, from)}[redacted]${text.slice(end)}` : text
   }
 
+  /**
+   * Returns the length of the longest form at a place. A form that begins the rest of the text is not after it in the
+   * order, so the last form that is not after it is either the longest one, or shares with it all characters of the
+   * longest one; the search then goes on with these.
+   */
   private longestAt(text: string, at: number, hash: number, minChars: number): number {
-    let longest = 0
-    for (const { form, chars } of this.byHash.get(hash) ?? [])
-      if (chars >= minChars && form.length > longest && text.startsWith(form, at)) longest = form.length
-    return longest
+    const forms = this.byHash.get(hash) ?? []
+    let end = text.length
+    while (end - at >= hashed) {
+      const upTo = end
+      const nearest = forms[countOf(forms, ({ form }) => this.compare(form, text, at, upTo) <= 0) - 1]
+      if (nearest === undefined) return 0
+      const { form, chars } = nearest
+      const shared = sharedChars(form, text, at, end)
+      if (shared === form.length && chars >= minChars) return shared
+      end = at + Math.min(shared, form.length - 1)
+    }
+    return 0
   }
+
+  /** Order of a form and the text from `at` to `end`: negative, 0 or positive. Protected for a test that counts the calls. */
+  protected compare(form: string, text: string, at: number, end: number): number {
+    const shared = sharedChars(form, text, at, end)
+    if (shared === form.length) return shared - (end - at)
+    return at + shared === end ? 1 : form.charCodeAt(shared) - text.charCodeAt(at + shared)
+  }
+}
+
+/** Order of forms; of equal ones the form of the longest secret is the last, so that a search meets it first. */
+const isBefore = (a: Form, b: Form): boolean => (a.form === b.form ? a.chars < b.chars : a.form < b.form)
+
+/** Returns how many forms at the beginning of an ordered list fulfil a condition that no later one fulfils. */
+function countOf(forms: readonly Form[], isMet: (form: Form) => boolean): number {
+  let [from, to] = [0, forms.length]
+  while (from < to) {
+    const middle = (from + to) >> 1
+    if (isMet(forms[middle]!)) from = middle + 1
+    else to = middle
+  }
+  return from
+}
+
+/** Returns how many characters a form shares with the text from `at` to `end`. */
+function sharedChars(form: string, text: string, at: number, end: number): number {
+  const most = Math.min(form.length, end - at)
+  let shared = 0
+  while (shared < most && form.charCodeAt(shared) === text.charCodeAt(at + shared)) shared++
+  return shared
 }
 
 function hashOf(form: string): number {

@@ -34,3 +34,21 @@ test('every occurrence is replaced, overlapping ones as one, and nothing else; a
     { numRuns: 2000 },
   )
 })
+
+test('a place where a thousand secrets with one prefix could begin is compared with a few of them', () => {
+  let compared = 0
+  class Counting extends FormIndex {
+    protected override compare(...given: Parameters<FormIndex['compare']>): number {
+      compared++
+      return super.compare(...given)
+    }
+  }
+  const index = new Counting()
+  const formOf = (k: number) => `sk-live-${(k * 7919) % 100_003}-${'x'.repeat(k % 30)}`
+  for (let k = 0; k < 1000; k++) index.add({ form: formOf(k), chars: 16 })
+  const places = 200
+  const text = 'sk-live-keys are hidden, sk-live-5'.repeat(places / 2)
+  expect(index.redact(text, 1)).toBe(text)
+  expect(compared / places).toBeLessThan(60)
+  expect(index.redact(`${text} ${formOf(700)}`, 1)).toBe(`${text} [redacted]`)
+})
