@@ -24,7 +24,7 @@ import { asError } from '../../runtime/errors'
 import type { Answer } from '../../runtime/host/host'
 import { pythonPath } from '../../runtime/python'
 import { knowVariables, passedOn } from '../../runtime/secrets/credentials'
-import { forgetSecret, knowSecret } from '../../runtime/secrets/knownSecrets'
+import { generatedKey } from '../../runtime/secrets/generatedKey'
 import { temporaryDirectory } from '../../sandbox/temporaryDirectory'
 import { runEngines } from '../engines/runEngines'
 import { openServer } from '../http/server'
@@ -68,7 +68,7 @@ export async function startRunAgents(parts: AgentParts): Promise<Agents> {
     run: { turns: config.limits.turns },
   })
   const server = await openServer({
-    ...{ host: '127.0.0.1', port: 0, key: `troupe-run-${fx.unique()}`, calls, sessions, renderer, fx, log },
+    ...{ host: '127.0.0.1', port: 0, key: generatedKey(fx.unique()), calls, sessions, renderer, fx, log },
     ...{ strictModel: false, model: config.name },
     tokenText: give => tokenText(decode, give, tokenBytes),
     ...{ keepAliveMs, maxBodyBytes: 32 * MIB },
@@ -130,16 +130,13 @@ export async function startRunAgents(parts: AgentParts): Promise<Agents> {
     } finally {
       giveBack()
       pool.leave(trajectory)
-      if (session !== undefined) {
-        sessions.forget(session)
-        forgetSecret(keys.get(session)!)
-      }
+      if (session !== undefined) sessions.forget(session)
       rmSync(directory, { recursive: true, force: true })
     }
   }
 
   async function open({ request, opening, call }: LeadRequest): Promise<SessionState> {
-    const key = knowSecret(`troupe-${fx.unique()}`)
+    const key = generatedKey(fx.unique())
     const session = await sessions.adopt(request, { opening, call, key })
     keys.set(session, key)
     return session

@@ -12,6 +12,7 @@ import { hash } from 'node:crypto'
 import type { Fact, RolloutRequested } from '../../messages/facts'
 import { type Epoch, type GroupId, groupId, type TrajectoryId } from '../../messages/ids'
 import { asError } from '../../runtime/errors'
+import { generatedKey } from '../../runtime/secrets/generatedKey'
 import { GatewayError, invalid } from '../gatewayError'
 import { checkRoom } from './openBound'
 import { rewardFact } from './reward'
@@ -108,7 +109,7 @@ export class Sessions {
    */
   async open(wanted: OpenRequest): Promise<Opened> {
     const { fx, mostOpen = Number.POSITIVE_INFINITY } = this.options
-    const key = wanted.key ?? `troupe-${fx.unique()}`
+    const key = wanted.key ?? generatedKey(fx.unique())
     const at = fx.now()
     const expiresAt = at + (wanted.ttlMs ?? this.options.ttlMs)
     const facts: Fact[] = []

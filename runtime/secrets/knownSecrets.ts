@@ -7,14 +7,16 @@
  * Invariant: a known secret of at least 6 characters is removed, also in the forms of encodedForms.ts, from errors and
  * their causes, log lines, texts of facts that come from outside (journal/withoutSecrets.ts) and output of the command
  * line. A shorter value is never learned, since it occurs in ordinary text. From results of tools, which are training
- * data, and from stdout only a long secret is removed (`longSecret`).
+ * data, and from stdout only a long secret is removed (`longSecret`). Keys that Troupe makes (generatedKey.ts) are removed
+ * without being learned. A secret of the environment, a recipe or the command line is never forgotten.
  */
 import { encodedForms } from './encodedForms'
 import { type Form, FormIndex } from './formIndex'
+import { redactGeneratedKeys } from './generatedKey'
 
 const MIN_CHARS = 6
-/** Upper bound on the known secrets; beyond it, the one that was least recently learned is forgotten. */
-const MOST = 1000
+/** Upper bound on the passing secrets; beyond it, the one that was least recently learned is forgotten. */
+const MOST_PASSING = 1000
 /** Length from which a secret is removed from data, too: a shorter one, such as `postgres`, may be a word there. */
 export const longSecret = { minChars: 16 } as const
 /** Length from which a line of a secret of several lines, such as a key in PEM format, is a secret by itself. */
@@ -23,35 +25,37 @@ const MIN_LINE_CHARS = 16
 const MOST_CAUSES = 16
 
 const formsOf = new Map<string, readonly Form[]>()
+/** The known secrets that may be forgotten, the least recently learned first. */
+const passing = new Set<string>()
 const index = new FormIndex()
+
+export interface Lifetime {
+  /** True for a secret of an address that a server or another process gave: a long run may meet any number of them. */
+  readonly isPassing?: boolean
+}
 
 /**
  * Learns a secret's value, and returns it: the whole value; the credentials of an Authorization header (`Bearer X`;
  * `Basic X` with its user and password); each line of a value of several lines.
  */
-export function knowSecret(value: string): string {
+export function knowSecret(value: string, { isPassing = false }: Lifetime = {}): string {
   for (const part of partsOf(value)) {
-    const learned = formsOf.get(part)
-    const forms = learned ?? encodedForms(part).map(form => ({ form, chars: part.length }))
-    if (learned === undefined) for (const form of forms) index.add(form)
-    formsOf.delete(part) // so that it becomes the most recently learned one
-    formsOf.set(part, forms)
+    const isLasting = !isPassing || (formsOf.has(part) && !passing.has(part))
+    if (!formsOf.has(part)) {
+      const forms = encodedForms(part).map(form => ({ form, chars: part.length }))
+      for (const form of forms) index.add(form)
+      formsOf.set(part, forms)
+    }
+    passing.delete(part) // so that it becomes the most recently learned one
+    if (!isLasting) passing.add(part)
   }
-  for (const [oldest] of formsOf) {
-    if (formsOf.size <= MOST) break
-    forget(oldest)
+  for (const oldest of passing) {
+    if (passing.size <= MOST_PASSING) break
+    for (const form of formsOf.get(oldest)!) index.delete(form)
+    formsOf.delete(oldest)
+    passing.delete(oldest)
   }
   return value
-}
-
-/** Forgets a secret that is no longer valid. */
-export function forgetSecret(value: string): void {
-  for (const part of partsOf(value)) forget(part)
-}
-
-function forget(part: string): void {
-  for (const form of formsOf.get(part) ?? []) index.delete(form)
-  formsOf.delete(part)
 }
 
 function partsOf(value: string): readonly string[] {
@@ -67,7 +71,7 @@ function partsOf(value: string): readonly string[] {
 
 /** Returns the text with every known secret replaced. @param options minChars: length from which a secret is replaced */
 export function redactSecrets(text: string, { minChars = MIN_CHARS }: { readonly minChars?: number } = {}): string {
-  return index.redact(text, minChars)
+  return index.redact(redactGeneratedKeys(text), minChars)
 }
 
 /**
@@ -81,7 +85,6 @@ export const lastExcerpt = (text: string, chars: number): string => redactSecret
 
 /** Removes known secrets from the messages and stacks of an error and its causes, in place. Returns the error. */
 export function redactError(error: Error): Error {
-  if (formsOf.size === 0) return error
   const errors = new Set<Error>([error])
   for (const { cause, errors: several } of errors as Set<Error & { readonly errors?: unknown }>) {
     for (const inner of [cause, ...(Array.isArray(several) ? several : [])])

@@ -13,7 +13,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../../../runtime/effects'
 import { endedHow, TroupeError } from '../../../runtime/errors'
 import { pythonEnvironment, pythonPath } from '../../../runtime/python'
-import { knowSecret } from '../../../runtime/secrets/knownSecrets'
+import { generatedKey } from '../../../runtime/secrets/generatedKey'
 import { outputTail } from '../../../runtime/secrets/outputTail'
 import type { LaunchCommand } from './command'
 
@@ -57,7 +57,7 @@ const drainMs = 2000
 export async function startServerProcess(options: ServerProcessOptions): Promise<ServerProcess> {
   const { name, command, env, healthPath, startTimeoutMs, signal, log } = options
   const port = await freePort()
-  const token = knowSecret(systemEffects.unique()) // 122 random bits
+  const token = generatedKey(systemEffects.unique()) // 122 random bits
   const { command: words, env: own } = command(port, token)
   const guard = ['-m', 'troupe_policy.server_group', '--parent', String(process.pid), '--', ...words]
   const child = spawn(pythonPath(), guard, {

@@ -45,7 +45,7 @@ test('it serves on loopback, knows its key, and sees the GPUs of its lease', asy
   const server = await startServerProcess(given())
   cleanups.push(() => server.close())
   expect(server.url).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/)
-  expect(server.token).toMatch(/^[\da-f-]{36}$/)
+  expect(server.token).toMatch(/^troupe-[\da-f-]{36}$/)
   expect(await (await fetch(server.url)).json()).toEqual({ token: server.token, gpus: '4,5' })
 })
 
