@@ -5,7 +5,7 @@
  */
 import { Command, CommanderError } from 'commander'
 import { version } from '../package.json'
-import { knowAddress, knowVariables } from '../runtime/secrets/credentials'
+import { knowAddressesIn, knowVariables } from '../runtime/secrets/credentials'
 import { onNpxEnd } from './io/npxParent'
 import { reportError } from './io/reportError'
 
@@ -71,7 +71,7 @@ export function commandLine(argv: readonly string[]): Command {
 
 export async function main(argv: readonly string[]): Promise<number> {
   knowVariables(process.env)
-  for (const word of argv) knowAddress(word)
+  knowAddressesIn(argv)
   const program = commandLine(argv)
   // A command that handles SIGTERM watches for the end of npx itself; any other command is sent SIGTERM here.
   onNpxEnd(() => process.listenerCount('SIGTERM') === 0 && process.kill(process.pid, 'SIGTERM'))

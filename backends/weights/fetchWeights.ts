@@ -225,7 +225,7 @@ async function get(
     clearTimeout(timer)
     if (more) timer = setTimeout(late, silenceMs)
   }
-  knowAddress(url)
+  knowAddress(url, { isPassing: true })
   const bearer = (token ?? '') === '' ? {} : { Authorization: `Bearer ${knowSecret(token!)}` }
   try {
     const response = await fetch(url, { headers: { ...headers, ...bearer }, signal: silence.signal })

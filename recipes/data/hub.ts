@@ -140,7 +140,7 @@ async function ask(
   }
   let response: Response
   try {
-    knowAddress(url)
+    knowAddress(url, { isPassing: true })
     const headers = token ? { authorization: `Bearer ${knowSecret(token)}` } : {}
     response = await fetch(url, { headers, signal: abort.signal })
   } catch (thrown) {

@@ -3,54 +3,66 @@
  *
  * in   variables of this process or of a child process, names of variables to pass on, headers, addresses
  * out  knownSecrets.ts knows their values
- * Invariant: a value is learned before a program or a server gets it, so before anything can repeat it. A variable is
- * taken for a secret by its name, or because somebody else's program gets it by name. The path of an existing file is
- * none, since errors would lose the places that they name.
+ * Invariant: a value is learned before a program or a server gets it, so before anything can repeat it. Ordinary values
+ * are not learned (recogniseSecret.ts), nor are names of users and addresses in prose, such as a recipe's prompts.
  */
-import { existsSync, readFileSync } from 'node:fs'
-import { delimiter, isAbsolute } from 'node:path'
-import { knowSecret } from './knownSecrets'
+import { readFileSync } from 'node:fs'
+import { knowSecret, type Lifetime } from './knownSecrets'
+import { isSecret, looksRandom, secretsIn } from './recogniseSecret'
 
 type Variables = Readonly<Record<string, string | undefined>>
 
-/** Ends of names: of variables (`OPENAI_API_KEY`, `PGPASSWORD`), headers and parameters of a URL. */
-const secretName =
-  /(^|[_-])(auth|authorization|cookies?|credentials?|jwt|key|pat|pwd|secret|sig|signature|token)$|(api|access|private|secret|auth)[_-]?(key|token)$|(password|passwd|passphrase|secret)$/i
-
 /**
- * Learns the values of all variables or headers whose names say that they are secret, and the credentials in the
- * addresses of the others (`HTTPS_PROXY=http://user:password@host`).
+ * Learns the values of all variables or headers that hold a secret, each also in a list (`API_KEYS=one,two`), and the
+ * credentials in the addresses of the others (`HTTPS_PROXY=http://user:password@host`).
  */
 export function knowVariables(variables: Variables): void {
   for (const [name, value] of Object.entries(variables)) {
     if (value === undefined) continue
-    if (secretName.test(name) && !isPath(value)) knowSecret(value)
+    if (isSecret(name, value)) for (const one of [value, ...secretsIn(name, value)]) knowSecret(one)
     knowAddress(value)
   }
   knowHeaderList(variables.OTEL_EXPORTER_OTLP_HEADERS ?? '')
 }
 
-/** Returns the variables with these names, whose values an agent, a task or a tool gets; all of them are learned. */
+/**
+ * Returns the variables with these names, which an agent, a task or a tool gets. Besides what `knowVariables` learns,
+ * values that look random are learned, whatever their names are.
+ */
 export function passedOn(names: readonly string[], env: Variables = process.env): Variables {
   const passed = Object.fromEntries(names.map(name => [name, env[name]]))
-  for (const value of Object.values(passed)) if (value !== undefined && !isPath(value)) knowSecret(value)
+  for (const value of Object.values(passed)) if (value !== undefined && looksRandom(value)) knowSecret(value)
   knowVariables(passed)
   return passed
 }
 
-/** Learns the user and password of each address in a text, and the values of its parameters with a secret's name. */
-export function knowAddress(text: string): void {
+/** Learns the credentials in each value of plain data that is an address, alone or after `name=`; not those in prose. */
+export function knowAddressesIn(data: unknown): void {
+  if (typeof data === 'string') {
+    if (/^(?:[\w.-]+=)?[a-z][a-z0-9+.-]*:\/\/\S+$/i.test(data)) knowAddress(data)
+  } else if (typeof data === 'object' && data !== null) for (const inner of Object.values(data)) knowAddressesIn(inner)
+}
+
+/**
+ * Learns the credentials in each address in a text: passwords, tokens in place of a user, and parameters with the name of
+ * a secret. A user's name is none, nor is a password that is the name of the user, the host or the protocol, such as
+ * `postgres`: it is only learned together with the user, as `user:password@`.
+ */
+export function knowAddress(text: string, lifetime?: Lifetime): void {
   if (!text.includes('://')) return
-  for (const [, authority] of text.matchAll(/:\/\/([^\s/?#"<>\\]+)@/g)) {
-    for (const form of [authority!, decoded(authority!)]) {
-      knowSecret(form)
-      knowSecret(form.slice(form.indexOf(':') + 1))
+  for (const [, scheme, authority, host] of text.matchAll(
+    /([a-z0-9+.-]{0,40}):\/\/([^\s/?#"<>\\]+)@([^\s/?#"<>\\:,]*)/gi,
+  )) {
+    const [, user, password = ''] = /^([^:]*):?(.*)$/.exec(authority!)!
+    if (looksRandom(user!)) knowSecret(user!, lifetime)
+    if (password === '') continue
+    knowSecret(`${authority}@`, lifetime)
+    for (const one of [password, decoded(password)]) {
+      if (![scheme, user, decoded(user!), host].includes(one)) knowSecret(one, lifetime)
     }
   }
   for (const [, name, value] of text.matchAll(/[?&]([\w.-]+)=([^&#\s"<>\\]+)/g)) {
-    if (!secretName.test(name!)) continue
-    knowSecret(value!)
-    knowSecret(decoded(value!))
+    for (const one of [value!, decoded(value!)]) if (isSecret(name!, one)) knowSecret(one, lifetime)
   }
 }
 
@@ -71,10 +83,6 @@ export function knowNetrc(file: string): void {
     // no file, or one that this user may not read: then the client reads none either
   }
 }
-
-/** True for the path of a file, or for a list of paths with such a one, as in PATH. */
-const isPath = (value: string): boolean =>
-  value.split(delimiter).some(part => isAbsolute(part) && part.length > 1 && existsSync(part))
 
 function decoded(text: string): string {
   try {

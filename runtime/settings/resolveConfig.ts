@@ -10,7 +10,7 @@
 import { parse as parseYaml } from 'yaml'
 import type { z } from 'zod'
 import { TroupeError } from '../errors'
-import { knowAddress } from '../secrets/credentials'
+import { knowAddressesIn } from '../secrets/credentials'
 import { mergeLayers, type PlainObject } from './layers'
 import { nearestName } from './nearestName'
 import { fieldsAt, pathsNamed } from './schemaFields'
@@ -114,7 +114,7 @@ export function mergedInput(layers: ConfigLayers): {
     if (mapped === undefined) write(path, value, '--set', text)
     else if (mapped.value !== undefined) write(mapped.path.split('.'), mapped.value, `--set (flag ${flag})`, text)
   }
-  knowAddress(JSON.stringify(input)) // an error may repeat an address with a password
+  knowAddressesIn(input) // an error may repeat an address with a password
   return { input, originOf: path => writes.findLast(w => isWithin(path, w.path))?.origin ?? 'default' }
 }
 

@@ -193,9 +193,9 @@ test('when the run is killed, its agents end with it, and the next process begin
 })
 
 test('an agent that repeats a variable that it gets by name, or the key of its session, gets neither into a fact nor into its log', async () => {
-  process.env.TROUPE_TEST_PASSED = 'SEKRET-by-name'
+  process.env.TROUPE_TEST_TOKEN = 'SEKRET-by-name'
   const program = `import os, sys, time
-secret = os.environ["TROUPE_TEST_PASSED"]
+secret = os.environ["TROUPE_TEST_TOKEN"]
 print("on stdout", secret, flush=True)
 sys.stderr.write("bad key " + secret[:9])
 sys.stderr.flush()
@@ -204,7 +204,7 @@ sys.exit(secret[9:] + " and " + os.environ["OPENAI_API_KEY"])`
   const own = join(directory, 'repeats')
   const { facts, close } = await agentRun(
     own,
-    { command: [pythonPath(), '-c', program], passed: ['TROUPE_TEST_PASSED'] },
+    { command: [pythonPath(), '-c', program], passed: ['TROUPE_TEST_TOKEN'] },
     { groupSize: 1 },
   )
   try {
@@ -218,7 +218,7 @@ sys.exit(secret[9:] + " and " + os.environ["OPENAI_API_KEY"])`
       /^on stdout \[redacted\]\nbad key \[redacted\] and \[redacted\]\n\n\[exit 1; \d+ bytes written\]\n$/,
     )
   } finally {
-    delete process.env.TROUPE_TEST_PASSED
+    delete process.env.TROUPE_TEST_TOKEN
     await close()
   }
 })

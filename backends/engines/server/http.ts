@@ -67,7 +67,7 @@ export function serverHttp(url: string, token?: string): ServerHttp {
   const fault = urlFault(url)
   if (fault !== undefined)
     throw new TroupeError('config.bad_engine', { boundary: 'config', retriable: false, message: fault })
-  knowAddress(url)
+  knowAddress(url, { isPassing: true })
   const base = new URL(url)
   const isTls = base.protocol === 'https:'
   const agent = isTls ? new TlsAgent(kept) : new Agent(kept)
