@@ -3,8 +3,9 @@
  * Troupe's process.
  *
  * in   a section `env` of task.toml, the variables that the user lets tasks read        out  values
- * A caller gets the values from `passedOn` (runtime/secrets/credentials.ts), which learns them, since a task's programs may
- * print them. Invariant: a variable that the user has not named does not enter an environment, whatever a task asks for.
+ * A caller gets the values from `passedOn` (runtime/secrets/credentials.ts), which learns the secrets among them, since a
+ * task's programs may print them. Invariant: a variable that the user has not named does not enter an environment,
+ * whatever a task asks for.
  */
 import { TroupeError } from '../../runtime/errors'
 
