@@ -2,8 +2,9 @@
  * GatewayError: a refusal of a call, which each dialect writes in its own form.
  *
  * in   what is wrong        out  an HTTP status, a kind, a code, and if the client's library should try again
- * Invariant: clients are told to retry after some seconds when engines are busy (429) or not available (503). They are
- * told not to retry anything else: faults of the gateway (500) and errors that only they can correct (other 4xx).
+ * Invariant: clients are told to retry after some seconds when engines are busy (429) or not available (503), and when
+ * their body did not arrive in time (408). They are told not to retry anything else: faults of the gateway (500) and
+ * errors that only they can correct (other 4xx).
  */
 import { asError, TroupeError } from '../runtime/errors'
 
@@ -32,6 +33,8 @@ const statuses: Readonly<Record<RefusalKind, number>> = {
   unavailable: 503,
 }
 
+const retryAfter: Readonly<Partial<Record<RefusalKind, number>>> = { busy: 1, slow: 1, unavailable: 2 }
+
 export interface Refusal {
   readonly kind: RefusalKind
   /** One word for programs, such as `context_length_exceeded`. */
@@ -59,7 +62,7 @@ export class GatewayError extends Error {
 
   /** Seconds after which the client may try again; undefined if that would be of no use. */
   get retryAfterSeconds(): number | undefined {
-    return this.kind === 'busy' ? 1 : this.kind === 'unavailable' ? 2 : undefined
+    return retryAfter[this.kind]
   }
 }
 

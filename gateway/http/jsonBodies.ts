@@ -7,13 +7,13 @@
  * of the bound, so that its sender reads the refusal.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { type BodyRefusal, ByteBudget, readBody } from '../../sandbox/http/requestBody'
+import { type BodyRefusal, ByteBudget, FIRST_BYTE_MS, readBody } from '../../sandbox/http/requestBody'
 import { GatewayError, invalid } from '../gatewayError'
 
 const MIB = 1024 * 1024
 /** Bytes of all bodies together: 1,000 agents may each send 500 KiB, about 130,000 tokens, at the same time. */
 const mostHeldBytes = 512 * MIB
-/** Period in ms in which at least 64 KiB of a body, or its end, must arrive. */
+/** Period in ms in which, once a body has begun, at least 64 KiB of it, or its end, must arrive. */
 const bodyWaitMs = 10_000
 
 export interface BodyBounds {
@@ -72,7 +72,7 @@ function refusal(status: BodyRefusal, maxBodyBytes: number): GatewayError {
       return new GatewayError({
         kind: 'slow',
         code: 'body_too_slow',
-        message: `the body arrives too slowly: less than 64 KiB in ${bodyWaitMs} ms`,
+        message: `the body arrives too slowly: no byte in ${FIRST_BYTE_MS} ms, or less than 64 KiB in ${bodyWaitMs} ms: send it again`,
       })
     case 400:
       return invalid('the connection was closed before the end of the body')

@@ -2,8 +2,9 @@
  * Reads the body of a request into memory, within a byte budget that all requests share.
  *
  * in   a request      out  its bytes, or the HTTP status that refuses it
- * Invariant: the bytes held of all bodies are at most the budget; an announced length does not count. A body that
- * stops arriving, or arrives too slowly, is refused, so that an idle client cannot hold the budget.
+ * Invariant: the bytes held of all bodies are at most the budget; an announced length does not count. A body that does
+ * not begin, stops arriving, or arrives too slowly is refused, so that an idle client cannot hold the budget. The
+ * promise settles for every request, also for one that was closed before it is read.
  */
 import type { IncomingMessage } from 'node:http'
 
@@ -46,7 +47,14 @@ export interface BodyLimits {
   readonly maxBodyBytes: number
   /** Period in ms in which at least 64 KiB of a body, or its end, must arrive; otherwise the body is refused. */
   readonly bodyWaitMs: number
+  /**
+   * Period in ms in which a body's first byte must arrive. Default: FIRST_BYTE_MS, or bodyWaitMs if that is longer. A
+   * body that has not begun holds nothing of the budget, and its client may be busy.
+   */
+  readonly firstByteMs?: number
 }
+
+export const FIRST_BYTE_MS = 30_000
 
 const LEAST_BYTES = 65_536
 /**
@@ -56,7 +64,9 @@ const LEAST_BYTES = 65_536
 const PATIENCE = 8
 
 export function readBody(request: IncomingMessage, limits: BodyLimits, budget: ByteBudget): Promise<BodyRead> {
-  const { maxBodyBytes, bodyWaitMs } = limits
+  const { maxBodyBytes, bodyWaitMs, firstByteMs = Math.max(FIRST_BYTE_MS, bodyWaitMs) } = limits
+  // A closed request emits neither 'end' nor 'close' any more.
+  if (request.destroyed) return Promise.resolve({ bytes: Buffer.alloc(0), taken: 0, refused: 400 })
   return new Promise(resolve => {
     let chunks: Buffer[] = []
     let taken = 0
@@ -69,18 +79,23 @@ export function readBody(request: IncomingMessage, limits: BodyLimits, budget: B
       chunks = []
       resolve({ bytes: Buffer.alloc(0), taken, refused: status })
     }
-    const look = () => {
-      if (!request.complete && !refused && length - before < LEAST_BYTES) refuse(408)
+    const look = (least: number) => {
+      if (!request.complete && !refused && length - before < least) refuse(408)
       before = length
     }
     // setImmediate lets this process first read bytes that arrived while it was busy.
-    const watch = setInterval(() => setImmediate(look), bodyWaitMs)
+    const every = (ms: number, least: number) => setInterval(() => setImmediate(look, least), ms).unref()
+    let watch = every(firstByteMs, 1)
     if (Number(request.headers['content-length'] ?? 0) > maxBodyBytes) refuse(413)
     request.on('data', (chunk: Buffer) => {
       length += chunk.length
       if (refused) {
         if (length > PATIENCE * maxBodyBytes) request.destroy()
         return
+      }
+      if (length === chunk.length) {
+        clearInterval(watch)
+        watch = every(bodyWaitMs, LEAST_BYTES)
       }
       if (length > maxBodyBytes) return refuse(413)
       if (!budget.take(chunk.length)) return refuse(503)

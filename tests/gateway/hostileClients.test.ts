@@ -68,6 +68,23 @@ test('bodies that would not fit in memory together are refused with 503, and a b
   expect((await Promise.all([first, second])).map(({ status }) => status)).toEqual([200, 200])
 })
 
+test('a body that stops arriving is refused, and its client is told to send it again', async () => {
+  const real = setInterval
+  const fast = jest
+    .spyOn(globalThis, 'setInterval')
+    .mockImplementation(((then: () => void, ms: number) => real(then, ms === 10_000 ? 50 : ms)) as typeof setInterval)
+  const gateway = await opened(() => 'ok')
+  const socket = raw(gateway, `POST ${chat}`, 'content-length: 50\r\n\r\n{')
+  let answer = ''
+  socket.on('data', part => {
+    answer += part
+  })
+  await once(socket, 'close')
+  fast.mockRestore()
+  expect(answer).toMatch(/^HTTP\/1\.1 408 [\s\S]*retry-after: 1\r\n[\s\S]*body_too_slow/)
+  expect(answer).not.toContain('x-should-retry')
+})
+
 test('a gateway without a key has a bound on open sessions; one that ends makes room, and known keys go on', async () => {
   const gateway = await opened(() => 'ok', { mostOpen: 3 })
   const ask = async (key: string) => codeOf(await gateway.post(chat, asking('go'), as(key)))
