@@ -162,19 +162,29 @@ async function tunnel(
   const place = await addressOf(entries, target.host, target.port)
   if ('no' in place) return refuseTunnel(socket, 403, place.no)
   if (socket.destroyed) return
-  const far = connect({ host: place.to, port: target.port })
-  socket.once('close', () => far.destroy())
+  // Each direction ends by itself: either side may go on to send after the other has ended.
+  const far = connect({ host: place.to, port: target.port, allowHalfOpen: true })
+  socket.once('close', () => endAfter(socket, far))
   try {
     await once(far, 'connect', { signal: AbortSignal.timeout(connectMs) })
   } catch (thrown) {
     far.on('error', () => {}).destroy()
     return refuseTunnel(socket, 502, `${target.host}:${target.port} cannot be reached: ${reasonOf(thrown)}`)
   }
-  far.setTimeout(idleMs, () => far.destroy())
+  for (const side of [far, socket]) side.setTimeout(idleMs, () => side.destroy())
   socket.write('HTTP/1.1 200 Connection established\r\n\r\n')
   if (head.length > 0) far.write(head)
   far.pipe(socket).pipe(far)
-  far.on('error', () => socket.destroy()).on('close', () => socket.destroy())
+  far.on('error', () => undefined).on('close', () => endAfter(far, socket)) // 'close' follows an error
+}
+
+/**
+ * Ends a side of a tunnel whose other side is closed. If all that the other side sent was read to its end, this side
+ * gets the rest first, however slowly it reads; an idle one is closed by its timeout.
+ */
+function endAfter(closed: Socket, side: Socket): void {
+  if (closed.readableEnded) side.destroySoon()
+  else side.destroy()
 }
 
 /** Code of a system error: its message may hold characters that no header may have. */
@@ -211,7 +221,9 @@ async function forward(entries: readonly Entry[], request: IncomingMessage, resp
     pipeline(answer, response, () => {})
   })
   far.on('timeout', () => far.destroy())
-  far.on('error', error => refuse(response, 502, error.message))
+  // After the answer has begun, `pipeline` ends it: a server may close before the request's body is read, once its
+  // answer is complete.
+  far.on('error', error => response.headersSent || refuse(response, 502, error.message))
   // An answer that changes the protocol closes the request without an error.
   far.on('close', () => response.headersSent || refuse(response, 502, 'the server gave no answer'))
   response.on('close', () => far.destroy())

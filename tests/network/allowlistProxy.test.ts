@@ -4,7 +4,9 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { AllowlistProxy } from '../../environments/network/allowlist'
+import { until } from '../support/until'
 
 let directory: string
 let proxy: AllowlistProxy
@@ -162,7 +164,7 @@ test.each([
   ['a body that is cut off', `${ok}content-length: 10\r\n\r\nab`, 200],
   ['chunks that are none', `${ok}transfer-encoding: chunked\r\n\r\nzz\r\n`, undefined],
   ['a body without a length', `${ok}\r\nab`, 200],
-  ['a body of a status that has none', 'HTTP/1.1 204 No\r\ncontent-length: 2\r\n\r\nab', undefined],
+  ['a body of a status that has none', 'HTTP/1.1 204 No\r\ncontent-length: 2\r\n\r\nab', 204],
   ['trailers', `${ok}transfer-encoding: chunked\r\ntrailer: x\r\n\r\n0\r\nx: 1\r\n\r\n`, 200],
   ['a status of no meaning', 'HTTP/1.1 999 Odd\r\ncontent-length: 0\r\n\r\n', 999],
 ])('a server that answers with %s gets the client an answer, or its end', async (_title, text, status) => {
@@ -175,4 +177,113 @@ test('the server behind gets the host that was checked, not the one of the heade
   await goesOn()
   expect(got).toMatch(new RegExp(`^GET /a HTTP/1\\.1[\\s\\S]*host: 127\\.0\\.0\\.1:${port}\r\n`, 'i'))
   expect(got).not.toContain('elsewhere')
+})
+
+const much = 2_000_000
+/** Reads nothing for a while, then all. Resolves with the number of bytes when the other side has ended or is gone. */
+async function readSlowly(socket: Socket): Promise<number> {
+  const ended = new Promise(resolve => socket.once('end', resolve).once('close', resolve))
+  socket.pause()
+  await sleep(700)
+  let bytes = 0
+  socket.on('data', part => {
+    bytes += part.length
+  })
+  socket.resume()
+  await ended
+  return bytes
+}
+
+describe('a slow reader gets all of', () => {
+  let server: Server
+  let serve: (socket: Socket) => void
+  let to: string
+  beforeAll(async () => {
+    server = createServer({ allowHalfOpen: true }, socket => {
+      socket.on('error', () => undefined)
+      serve(socket)
+    })
+    await once(server.listen(0, '127.0.0.1'), 'listening')
+    to = `127.0.0.1:${(server.address() as AddressInfo).port}`
+  })
+  afterAll(() => void server.close())
+
+  async function tunnelTo(): Promise<Socket> {
+    const socket = connect({ path: join(directory, 'proxy'), allowHalfOpen: true }).on('error', () => undefined)
+    socket.write(`CONNECT ${to} HTTP/1.1\r\n\r\n`)
+    expect(String((await once(socket, 'data'))[0])).toMatch(/^HTTP\/1\.1 200 [^\n]*\r\n\r\n$/)
+    return socket
+  }
+
+  // How much waits in the proxy's own buffers depends on the system's, so many sizes are tried.
+  const sizes = Array.from({ length: 24 }, (_, n) => 60_000 + n * 20_000)
+  test('a download through a tunnel, whose server then closes', async () => {
+    serve = socket => socket.once('data', part => socket.end(Buffer.alloc(Number(part))))
+    const read = sizes.map(async bytes => {
+      const socket = await tunnelTo()
+      socket.write(String(bytes))
+      const got = await readSlowly(socket)
+      socket.destroy()
+      return got
+    })
+    expect(await Promise.all(read)).toEqual(sizes)
+  })
+
+  test('an upload through a tunnel, whose server has ended its side', async () => {
+    const wanted = [300_000, 1_000_000, 3_000_000]
+    const read: Promise<number>[] = []
+    serve = socket => void read.push(readSlowly(socket.end('done')))
+    for (const bytes of wanted) {
+      const socket = connect({ path: join(directory, 'proxy'), allowHalfOpen: true })
+        .on('error', () => undefined)
+        .resume()
+      socket.write(`CONNECT ${to} HTTP/1.1\r\n\r\n`)
+      socket.once('end', () => socket.end()).write(Buffer.alloc(bytes))
+    }
+    await until(() => read.length === wanted.length)
+    expect((await Promise.all(read)).sort((a, b) => a - b)).toEqual(wanted)
+  })
+
+  test('an answer after the client of a tunnel has ended its side', async () => {
+    serve = socket => socket.resume().once('end', () => socket.end('answer'))
+    const socket = await tunnelTo()
+    socket.end('question')
+    expect(String((await once(socket, 'data'))[0])).toBe('answer')
+  })
+
+  const head = (length: number) => `HTTP/1.1 200 OK\r\ncontent-length: ${length}\r\nconnection: close\r\n\r\n`
+  const slowGet = async (request: string) => {
+    const socket = connect({ path: join(directory, 'proxy'), allowHalfOpen: true }).on('error', () => undefined)
+    socket.write(request)
+    let answer = ''
+    socket.once('readable', () => {
+      answer = String(socket.read())
+    })
+    await once(socket, 'readable')
+    return answer.length - (answer.indexOf('\r\n\r\n') + 4) + (await readSlowly(socket))
+  }
+
+  test.each([350_000, much])('a download of %d bytes over plain HTTP', async bytes => {
+    serve = socket =>
+      socket.once('data', () => socket.end(Buffer.concat([Buffer.from(head(bytes)), Buffer.alloc(bytes)])))
+    expect(await slowGet(`GET http://${to}/ HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n`)).toBe(bytes)
+  })
+
+  test('an upload over plain HTTP', async () => {
+    const read = new Promise<number>(resolve => {
+      serve = socket =>
+        socket.once('data', part => {
+          let bytes = part.length - (part.indexOf('\r\n\r\n') + 4)
+          socket.pause().on('data', more => {
+            bytes += more.length
+            if (bytes === much) socket.end('HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok')
+          })
+          socket.once('end', () => resolve(bytes))
+          setTimeout(() => socket.resume(), 700)
+        })
+    })
+    const upload = `content-length: ${much}\r\nconnection: close\r\n\r\n${' '.repeat(much)}`
+    expect(await said(`POST http://${to}/ HTTP/1.1\r\nhost: x\r\n${upload}`)).toMatch(/ok$/)
+    expect(await read).toBe(much)
+  })
 })
