@@ -17,6 +17,7 @@ import { openServer } from './http/server'
 import { conversationRenderer, type TextRenderer } from './rendering/conversationRenderer'
 import type { AtPoint } from './session/callPoints'
 import { Calls } from './session/calls'
+import { OpenBound } from './session/openBound'
 import { Sessions } from './session/sessions'
 
 export interface GatewayOptions {
@@ -43,7 +44,7 @@ export interface GatewayOptions {
   readonly maxBodyBytes?: number
   /** Upper bound on the bytes of all bodies that are being read or placed. Default 512 MiB. */
   readonly maxHeldBytes?: number
-  /** Without a key: upper bound on sessions that neither ended nor expired. Default 16,384. */
+  /** Without a key: upper bound on sessions that have not ended and had a call within an hour. Default 262,144. */
   readonly mostOpen?: number
   readonly keepAliveMs?: number
   /** For tests of faults: called at each point of a call. */
@@ -60,8 +61,8 @@ export interface Gateway {
 
 const hourMs = 3_600_000
 const MIB = 1024 * 1024
-/** An idle session holds at most 64 KiB (`npm run bench -- gateway`), so these hold at most 1 GiB. */
-const mostOpenSessions = 16_384
+/** Sessions in an hour: 512 rollouts in each step of 7 s. An idle session holds at most 64 KiB (`npm run bench -- gateway`). */
+export const mostOpenSessions = 262_144
 
 /** @throws TroupeError gateway.no_key, gateway.cannot_listen, render.refused, and those of the engines */
 export async function openGateway(options: GatewayOptions): Promise<Gateway> {
@@ -80,7 +81,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     sampling: { ...options.sampling, stopTokens },
     epochs: [epoch(claim.offset)],
     ...(options.strippedThinking === undefined ? {} : { strippedThinking: options.strippedThinking }),
-    ...(key === undefined ? { mostOpen: options.mostOpen ?? mostOpenSessions } : {}),
+    ...(key === undefined ? { openBound: new OpenBound({ most: options.mostOpen ?? mostOpenSessions, log }) } : {}),
   })
   await sessions.recover()
   const pool = await openEnginePool({ engines: options.engines, fx, log })

@@ -9,7 +9,7 @@ import { readFileSync } from 'node:fs'
 import type { Command } from 'commander'
 import { recordRunStart, startOf } from '../../actors/run/runStart'
 import { startRenderer } from '../../backends/renderer/rendererProcess'
-import { openGateway } from '../../gateway/openGateway'
+import { mostOpenSessions, openGateway } from '../../gateway/openGateway'
 import { collectedVersions } from '../../runtime/collectedVersions'
 import { systemEffects } from '../../runtime/effects'
 import { asError } from '../../runtime/errors'
@@ -36,6 +36,7 @@ interface GatewayCommandOptions extends GatewayModelOptions {
   readonly restoreThinking?: boolean
   readonly maxBodyMb: number
   readonly ttlHours: number
+  readonly maxOpenSessions: number
   readonly json?: boolean
 }
 
@@ -64,6 +65,12 @@ export function registerGateway(program: Command): void {
     .option('--strict-model', "refuse calls that name another model than the engine's")
     .option('--max-body-mb <n>', 'upper bound on the body of a request, in MiB', wholeNumber(1, 1024), 32)
     .option('--ttl-hours <n>', 'hours after which a session ends by itself', wholeNumber(1, 720), 24)
+    .option(
+      '--max-open-sessions <n>',
+      'without a key: upper bound on sessions that have not ended and had a call within an hour',
+      wholeNumber(1, 2 ** 24),
+      mostOpenSessions,
+    )
     .option('--set <path=value>', 'override a field of the recipe (repeatable)', repeatable, [])
     .option('--json', 'print one JSON line with the address and the run')
     .option('--run <id>', 'name of the run; a run that exists is continued (default: gateway and time)')
@@ -101,6 +108,7 @@ async function serve(recipe: string | undefined, options: GatewayCommandOptions)
       ...{ seed: config.seed, limits: config.limits, sampling: gatewaySampling(recipe, config) },
       strictModel: options.strictModel === true,
       strippedThinking: options.restoreThinking === true ? 'restore' : 'branch',
+      mostOpen: options.maxOpenSessions,
       ...{ ttlMs: options.ttlHours * 3_600_000, maxBodyBytes: options.maxBodyMb * 1024 * 1024 },
     })
     closers.push(() => gateway.close())

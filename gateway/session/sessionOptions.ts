@@ -4,6 +4,7 @@ import type { Epoch } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import type { Journal } from '../../runtime/journal/journal'
 import type { ConversationIndexOptions } from '../conversation/conversationIndex'
+import type { OpenBound } from './openBound'
 import type { SessionState } from './session'
 
 export interface SessionsOptions extends ConversationIndexOptions {
@@ -17,8 +18,8 @@ export interface SessionsOptions extends ConversationIndexOptions {
   readonly epochs: readonly Epoch[]
   /** Default time in ms after which a session expires: its calls are refused then, but it has no end in the log. */
   readonly ttlMs: number
-  /** Upper bound on sessions that neither ended nor expired. Absent: only holders of the gateway's key open sessions. */
-  readonly mostOpen?: number
+  /** Bounds the sessions in use. Absent: only holders of the gateway's key open sessions. */
+  readonly openBound?: OpenBound
   /** Present inside a run, which ends the sessions itself. `takesRewards`: agents may give their own reward. */
   readonly run?: { readonly takesRewards: boolean }
 }

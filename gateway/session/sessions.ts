@@ -14,7 +14,6 @@ import { type Epoch, type GroupId, groupId, type TrajectoryId } from '../../mess
 import { asError } from '../../runtime/errors'
 import { generatedKey } from '../../runtime/secrets/generatedKey'
 import { GatewayError, invalid } from '../gatewayError'
-import { checkRoom } from './openBound'
 import { rewardFact } from './reward'
 import { rolloutRequest } from './rolloutRequest'
 import {
@@ -108,14 +107,14 @@ export class Sessions {
    * Opens a new session, or an existing one again for another agent, whose calls then replace the earlier agent's.
    */
   async open(wanted: OpenRequest): Promise<Opened> {
-    const { fx, mostOpen = Number.POSITIVE_INFINITY } = this.options
+    const { fx, openBound } = this.options
     const key = wanted.key ?? generatedKey(fx.unique())
     const at = fx.now()
     const expiresAt = at + (wanted.ttlMs ?? this.options.ttlMs)
     const facts: Fact[] = []
     const known = wanted.id === undefined ? undefined : this.get(wanted.id)
     if (known !== undefined) this.checkOpen(known)
-    if (known === undefined) checkRoom(this.byId, this.requests.size, mostOpen, at)
+    if (known === undefined) openBound?.check(this.requests.size, at)
     const request = known?.request ?? this.requestFor(wanted)
     if (known === undefined) facts.push(request)
     const opening = (known?.calls.tree.opened?.opening ?? -1) + 1
@@ -258,6 +257,7 @@ export class Sessions {
       this.inGroup.set(request.group, members.set(request.member, session))
     }
     if (fact.type === 'session.opened') this.byKey.set(fact.keyDigest, { id: session.id, opening: fact.opening })
+    this.options.openBound?.note(fact)
     if (applyFact(session, fact, this.options)) for (const listener of this.listeners) listener(fact)
   }
 

@@ -19,7 +19,7 @@ import { type Client, Dispatcher, type DispatcherLimits } from './dispatcher'
 import { batchOf, type Fault, submissionCount, submissionOf } from './submission'
 import { type Verdict, withoutStreams } from './verdict'
 
-export interface JudgeLimits extends DispatcherLimits, BodyLimits {
+export interface JudgeLimits extends DispatcherLimits, Omit<BodyLimits, 'firstByteMs'> {
   /** Upper bound on the wait for a worker slot of a submission to /run, /judge or /batch, ms. */
   readonly queueWaitMs: number
   /** Upper bound on the wait for a worker slot of a submission to /long-batch, ms. */

@@ -3,7 +3,11 @@ import { once } from 'node:events'
 import { Agent, request } from 'node:http'
 import { connect, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { mostOpenSessions } from '../../gateway/openGateway'
+import { OpenBound } from '../../gateway/session/openBound'
+import type { SessionFact } from '../../gateway/session/session'
 import type { CallStarted } from '../../messages/facts'
+import { systemEffects } from '../../runtime/effects'
 import { type TestGateway, testGateways } from '../support/gateway/openTestGateway'
 import { until } from '../support/until'
 
@@ -99,6 +103,39 @@ test('a gateway without a key has a bound on open sessions; one that ends makes 
   const keyed = await opened(() => 'ok', { key: 'key-of-the-gateway', mostOpen: 1 })
   for (const _ of [1, 2])
     expect((await keyed.post('/troupe/v1/sessions', {}, as('key-of-the-gateway'))).status).toBe(200)
+})
+
+test('of a gateway without a key, sessions that were idle for an hour do not count, also after a restart, and may go on', async () => {
+  let now = 1_000_000
+  const fx = { ...systemEffects, now: () => now }
+  const warnings: string[] = []
+  const log = { warn: (_: unknown, text?: string) => void warnings.push(text ?? '') }
+  const first = await opened(() => 'ok', { fx, log, mostOpen: 10 })
+  const ask = async (to: TestGateway, key: string) => (await to.post(chat, asking('go'), as(key))).status
+  for (let n = 0; n < 10; n++) {
+    expect(await ask(first, `early-${n}`)).toBe(200)
+    expect(warnings).toHaveLength(n < 8 ? 0 : 1)
+  }
+  expect(warnings[0]).toMatch(/--max-open-sessions/)
+  expect(await ask(first, 'late')).toBe(429)
+  now += 1_800_000
+  expect(await ask(first, 'early-0')).toBe(200)
+  now += 1_800_001
+  const again = await opened(() => 'ok', { fx, mostOpen: 10, over: first.log })
+  for (let n = 0; n < 9; n++) expect(await ask(again, `late-${n}`)).toBe(200)
+  expect(await ask(again, 'more')).toBe(429)
+  expect(await ask(again, 'early-5')).toBe(200)
+})
+
+test('by default, a day of 512 rollouts a step is served, and an opening takes no longer for it', () => {
+  const bound = new OpenBound({ most: mostOpenSessions, log: { warn() {} } })
+  const started = performance.now()
+  for (let n = 0; n < 512 * 256; n++) {
+    const at = n * 600
+    bound.check(1, at)
+    bound.note({ type: 'session.opened', trajectory: `agent.${n}/0`, at } as unknown as SessionFact)
+  }
+  expect(performance.now() - started).toBeLessThan(5000)
 })
 
 test('a client that reads nothing of a long answer or of events is let go; one that reads gets all of them', async () => {
