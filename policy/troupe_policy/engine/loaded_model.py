@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 
 from ..model.checkpoint import CheckpointError, weight_files, weights_digest
+from ..model.mapped_tensors import mapped_tensors
 from ..model.manifest import check_files, check_model, load_manifest, of_model
 from ..model.precision import allow_tf32, resolved_dtype
 from ..model.same_config import config_as_saved, config_of, differences
@@ -138,22 +138,20 @@ def update_weights(loaded: LoadedModel, directory: str | Path, digest: str = "",
             raise WeightsError(f"the weights in {path} have the digest {found[:12]}…, but {digest[:12]}… was announced: the files are damaged or replaced")
     _check_config(loaded, path)
     own = dict(loaded.model.named_parameters(remove_duplicate=False)) | dict(loaded.model.named_buffers())
-    readers = [safe_open(str(file), framework="pt") for file in files]
-    names = {name: reader for reader in readers for name in reader.keys()}
-    if any(name not in own for name in names):
+    given = {name: tensor for file in files for name, tensor in mapped_tensors(file).items()}
+    if any(name not in own for name in given):
         _update_converted(loaded, path)
         return
-    for name, reader in names.items():
-        shape = reader.get_slice(name).get_shape()
-        if list(own[name].shape) != list(shape):
-            raise WeightsError(f"{name} has the shape {shape} in {path} and {list(own[name].shape)} in the model: the weights are another model's")
-    covered = {own[name].data_ptr() for name in names}
+    for name, tensor in given.items():
+        if own[name].shape != tensor.shape:
+            raise WeightsError(f"{name} has the shape {list(tensor.shape)} in {path} and {list(own[name].shape)} in the model: the weights are another model's")
+    covered = {own[name].data_ptr() for name in given}
     missing = [name for name, value in loaded.model.named_parameters() if value.data_ptr() not in covered]
     if missing:
         more = f" and {len(missing) - 1} more" if missing[1:] else ""
         raise WeightsError(f"the weights in {path} lack {missing[0]}{more}: the weights are another model's")
-    for name, reader in names.items():
-        own[name].copy_(reader.get_tensor(name))
+    for name, tensor in given.items():
+        own[name].copy_(tensor)
 
 
 def _check_manifest(path: Path, digest: str, expected: str) -> None:
