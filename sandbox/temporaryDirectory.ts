@@ -65,7 +65,7 @@ export function sweepTemporaryDirectories(directory: string = tmpdir()): readonl
       rmSync(path, { recursive: true, force: true })
       removed.push(path)
     } catch {
-      // Another process removes the directory at the same time.
+      // Another process removes the directory at the same time, or it cannot be removed: then it stays.
     }
   }
   return removed
@@ -90,7 +90,10 @@ function boot(): string | undefined {
   }
 }
 
-/** Returns the time at which a process started, in clock ticks since boot; undefined if there is no such process. */
+/**
+ * Returns the time at which a process started, in clock ticks since boot; undefined if there is no such process, if it is
+ * a zombie, or if /proc cannot be read.
+ */
 function startOf(pid: number): number | undefined {
   try {
     const fields = readFileSync(`/proc/${pid}/stat`, 'latin1')

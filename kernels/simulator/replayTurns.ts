@@ -1,12 +1,14 @@
 /**
- * Replays measured turns on an engine with given step times, and records the work done during each turn.
+ * Replays measured turns on an engine with given step times, and records the engine's work, for all its turns, while
+ * each turn ran.
  *
- * in   turns of one engine with their start and lengths, the duration of a step
- * out  per turn, the work before and after its first token
+ * in   turns of one engine with their start, time of first token, lengths and cached tokens; the most tokens of a step;
+ *      the work of a step, and the duration of that work
+ * out  per turn, the engine's work from the turn's start to its first token, and from there to its last
  * Turns start at their measured times. Cached tokens are as measured: memory is not simulated, and at least one token
  * is computed per turn.
- * Invariant: a step has all decoding sequences, and as many prompt tokens as fit, in the measured order of first
- * tokens. A turn that arrives during a step waits for that step's end.
+ * Invariant: a step has all decoding sequences, and as many prompt tokens as then fit into `maxBatchTokens`, in the
+ * measured order of first tokens. A turn that arrives during a step waits for that step's end.
  */
 import type { PrefillShape } from './engineModel'
 

@@ -25,8 +25,8 @@ export interface ReadRow {
 const kinds = /\.(jsonl|json|ndjson|parquet)$/i
 
 /**
- * Returns the file itself, or a directory's data files in the order of their names. @throws TroupeError config.no_data
- * if the path cannot be read, or the directory has no data file
+ * Returns the file itself, or the data files in a directory and its subdirectories, sorted by their paths in it; all as
+ * absolute paths. @throws TroupeError config.no_data if the path cannot be read, or the directory has no data file
  */
 export async function dataFiles(path: string): Promise<readonly string[]> {
   const absolute = resolve(path)

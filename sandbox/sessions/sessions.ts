@@ -62,7 +62,7 @@ interface Session<Link> {
 
 /** Number of states that a session keeps: its last one, and the one before it in case the last cell is run again. */
 const KEPT = 2
-/** Upper bound on the sessions that are remembered; above it the least recently used sessions end. */
+/** Upper bound on remembered sessions, applied when a cell is requested: the least recently used sessions end. */
 const SESSIONS = 20_000
 /**
  * Upper bound on the tries of one cell: a try fails when the state that the cell forks from, or its zygote, is lost.

@@ -1,5 +1,6 @@
 /**
- * `troupe replay salvage RUN`: saves what is before the damage of a log as a new run, and says what was lost.
+ * `troupe replay salvage RUN`: saves what is before the damage of a log as a run of the same name in another directory,
+ * verifies that run, and says what was lost.
  */
 import type { Command } from 'commander'
 import { openLog } from '../../../replay/log/recordedRun'
