@@ -5,10 +5,8 @@ jest.setTimeout(400_000)
 
 const configurations: readonly (readonly [string, StepConfiguration])[] = [
   ['1M parameters in float32', { size: '1M', tokens: 256, flops: true }],
-  [
-    '10M parameters in bfloat16, checkpointed',
-    { size: '10M', tokens: 256, dtype: 'bfloat16', checkpointing: true, flops: true },
-  ],
+  ['10M parameters, checkpointed', { size: '10M', tokens: 256, checkpointing: true, flops: true }],
+  ['1M parameters in bfloat16', { size: '1M', tokens: 256, dtype: 'bfloat16', flops: true }],
   ['1M parameters over two ranks', { size: '1M', tokens: 256, ranks: 2 }],
   ['the same with one reduction an update', { size: '1M', tokens: 256, ranks: 2, gradientReduction: 'update' }],
 ]
