@@ -1,5 +1,5 @@
 /**
- * What every HTTP server of the project does with a hostile client: the gateway, the judge, the servers of weights and
+ * Every HTTP server of the project survives hostile clients: the gateway, the judge, the servers of weights and
  * metrics, and the dashboard. The proxy of environments is tested by itself (network/allowlistProxy.test.ts).
  */
 import { once } from 'node:events'

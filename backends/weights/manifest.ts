@@ -34,6 +34,12 @@ export interface FileFault {
   readonly message: string
 }
 
+/** Text of the first fault, and the number of the others. */
+export function faultsText([first, ...others]: readonly FileFault[]): string {
+  const message = first?.message ?? ''
+  return others.length === 0 ? message : `${message}; and ${others.length} more files differ`
+}
+
 const shape = z.object({
   digest: z.string().optional(),
   files: z.record(z.string(), z.object({ sha256: z.string(), bytes: z.number() })).optional(),

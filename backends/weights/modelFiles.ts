@@ -8,7 +8,7 @@
 import { readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { asError, TroupeError } from '../../runtime/errors'
-import { checkFiles, manifestName, ofModel } from './manifest'
+import { checkFiles, faultsText, manifestName, ofModel } from './manifest'
 
 const checks = new Map<string, { readonly state: string; readonly check: Promise<void> }>()
 
@@ -26,9 +26,7 @@ export async function checkModelFiles(directory: string): Promise<void> {
 
 async function compare(directory: string): Promise<void> {
   const { faults } = await checkFiles(directory, undefined, ofModel)
-  if (faults[0] === undefined) return
-  const more = faults.length === 1 ? '' : `; and ${faults.length - 1} more files differ`
-  throw damaged(`${faults[0].message}${more}`)
+  if (faults.length > 0) throw damaged(faultsText(faults))
 }
 
 /** Names, sizes, times and inodes of the files in a directory; '' if it has no manifest. */

@@ -11,16 +11,7 @@
 import { mkdir, readdir, symlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import { asError, TroupeError } from '../../runtime/errors'
-import {
-  checkFiles,
-  type FileFault,
-  ofModel,
-  optimizerFile,
-  sha256Of,
-  short,
-  weightFiles,
-  weightsDigest,
-} from './manifest'
+import { checkFiles, faultsText, ofModel, optimizerFile, sha256Of, short, weightFiles, weightsDigest } from './manifest'
 
 const viewName = 'model-only'
 
@@ -83,15 +74,11 @@ async function checkOnce(directory: string, weights: readonly string[], digests:
 /** Checks every file of the model; a manifest with the published digest names the digest of the weights, too. */
 async function checkManifest(directory: string, digest: string, expected: string): Promise<void> {
   const { faults, manifest } = await checkFiles(directory, expected, ofModel)
-  const [first] = faults
-  if (first !== undefined) throw differs(faultsText(first, faults.length))
+  if (faults.length > 0) throw differs(faultsText(faults))
   if (manifest?.digest !== digest) {
     throw differs(`${directory} has weights with the digest ${short(manifest?.digest ?? 'none')}, not ${short(digest)}`)
   }
 }
-
-const faultsText = ({ message }: FileFault, faults: number): string =>
-  faults === 1 ? message : `${message}; and ${faults - 1} more files differ`
 
 async function checkWeights(directory: string, weights: readonly string[], digest: string): Promise<void> {
   const found = await weightsDigest(directory, weights)

@@ -42,7 +42,7 @@ export function outputTail(
       const all = (held.get(stream) ?? '') + (typeof chunk === 'string' ? chunk : decoder.write(chunk))
       const lineEnd = all.lastIndexOf('\n') + 1
       const isLong = all.length - lineEnd > mostHeld
-      // What is redacted may get shorter, so the cut is made in the redacted text.
+      // A secret and [redacted] differ in length, so the text is redacted before it is cut.
       const whole = isLong ? redactSecrets(all) : all
       const end = isLong ? whole.length - overlap : lineEnd
       held.set(stream, whole.slice(end))

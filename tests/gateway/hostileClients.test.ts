@@ -148,7 +148,7 @@ test('a client that reads nothing of a long answer or of events is let go; one t
   const path = '/troupe/v1/sessions/agent.0000%2F0'
   for (const what of ['events', 'tree']) {
     const blind = raw(gateway, `GET ${path}/${what}`)
-    // Of all that is sent, a paused socket takes what its buffers hold.
+    // A paused socket receives only what fits into its buffers.
     await once(blind, 'readable')
     await sleep(3 * stalledMs)
     let bytes = 0

@@ -12,9 +12,9 @@ let directory: string
 let proxy: AllowlistProxy
 let upstream: Server
 let port: number
-/** What the server behind the proxy sends to whoever connects; undefined: what it gets. */
+/** Bytes that the server behind the proxy sends to each client; undefined: it sends back what it receives. */
 let reply: string | undefined
-/** What it got. */
+/** Bytes that the server received. */
 let got = ''
 
 beforeAll(async () => {

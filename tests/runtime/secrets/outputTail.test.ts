@@ -1,4 +1,4 @@
-/** What a child process writes is kept without secrets, however its output is cut into chunks. */
+/** The kept output of a child process has no secrets, however the output is cut into chunks. */
 import { PassThrough } from 'node:stream'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { knowSecret } from '../../../runtime/secrets/knownSecrets'
