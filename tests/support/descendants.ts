@@ -3,17 +3,15 @@
  *
  * in   a process        out  the pids of its children, of their children, …; fork servers as sharedForks.ts says
  */
-import { readdirSync, readFileSync } from 'node:fs'
+import { pids, processStat } from '../../cli/io/processes'
 import { forkServersFor } from './sharedForks'
 
 /** Pids of all descendants of a living process. */
 export function descendantsOf(pid: number): number[] {
   const parents = new Map<number, number>()
-  for (const name of readdirSync('/proc')) {
-    if (!/^\d+$/.test(name)) continue
+  for (const one of pids()) {
     try {
-      const stat = readFileSync(`/proc/${name}/stat`, 'utf8')
-      parents.set(Number(name), Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]))
+      parents.set(one, processStat(one).parent)
     } catch {
       // The process ended between the listing and the reading.
     }

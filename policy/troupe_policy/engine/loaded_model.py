@@ -15,8 +15,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from ..model.checkpoint import CheckpointError, weight_files, weights_digest
-from ..model.mapped_tensors import mapped_tensors
 from ..model.manifest import check_files, check_model, load_manifest, of_model
+from ..model.mapped_tensors import mapped_tensors
 from ..model.precision import allow_tf32, resolved_dtype
 from ..model.same_config import config_as_saved, config_of, differences
 from ..model.unsupported import UnsupportedModel

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
@@ -25,6 +24,7 @@ from transformers.utils import logging as transformers_logging
 
 from .disk_full import naming_disk_full
 from .manifest import CHUNK_BYTES, FORMAT, MANIFEST, CheckpointError, check_files, load_manifest, manifest_text
+from .mapped_tensors import mapped_tensors
 from .published_directory import published_directory
 
 # Progress bars are off: they would appear between a run's own lines.
@@ -234,7 +234,5 @@ def check_shapes(directory: str | Path, given: Mapping[str, Tensor], wanted: Map
 
 
 def tensors_in(file: Path) -> Iterator[tuple[str, Tensor]]:
-    """Yields (name, tensor) of a safetensors file in the order of the names. One tensor is read at a time."""
-    with safe_open(str(file), framework="pt") as reader:
-        for name in sorted(reader.keys()):
-            yield name, reader.get_tensor(name)
+    """Yields (name, tensor) of a safetensors file in the order of the names. A tensor is read when it is used."""
+    yield from sorted(mapped_tensors(file).items())
