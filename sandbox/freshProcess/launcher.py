@@ -3,9 +3,11 @@
 in   argv: directories and limits (see `Call`); descriptor 3: the code, `code_bytes` long
 out  on descriptor 3, as lines: `begun PID`, then `done WAITSTATUS TIMEDOUT WALL_US CPU_US MAXRSS_KIB`, or
      `failed WHY`
-Invariant: the report comes from the kernel (wait4, getrusage) and this process's clock, never from the code. Before
-the launcher writes `done`, it kills and reaps every process that the code started, for at most REAP_SECONDS. SIGTERM
-(from the pool) and SIGHUP (from the kernel, when the thread that started the launcher has died) mean: end the call now.
+Invariant: the report comes from the kernel (wait4, getrusage) and this process's clock, never from the code. The child
+writes `begun` before it runs the code, which may kill or stop the launcher: otherwise the pool would take such a call
+for one that did not begin. Before the launcher writes `done`, it kills and reaps every process that the code started,
+for at most REAP_SECONDS. SIGTERM (from the pool) and SIGHUP (from the kernel, when the thread that started the launcher
+has died) mean: end the call now.
 
 It runs as `python3 -I -S` (site's .pth files may cost more than the call) and imports only built-in or tiny modules.
 """
@@ -82,7 +84,6 @@ def main():
     if child == 0:
         run(call, c, launcher, awaited)  # The child returns from main to the interpreter's own shutdown.
         return
-    os.write(CONTROL, b"begun %d\n" % child)
     ending = wait(child, started + call.timeout, awaited)
     status = end(child)
     wall = time.monotonic() - started
@@ -214,6 +215,7 @@ def run(call, c, launcher, awaited):
     source = receive(call.code_bytes)
     with open("main.py", "wb") as file:  # The source is written to a file, so that a traceback shows the user's lines.
         file.write(source)
+    os.write(CONTROL, b"begun %d\n" % os.getpid())
     os.closerange(CONTROL, 4096)
     sys.path[:] = [path for path in sys.path if path not in call.packages] + call.packages
     signal.pthread_sigmask(signal.SIG_UNBLOCK, awaited)
