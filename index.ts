@@ -1,7 +1,6 @@
 /**
- * The public surface, folder by folder. The package's build turns each name into a getter that loads its folder at
- * first use, so that `require('troupe')` is cheap; ES modules load what they name from `troupe/kernels` and its
- * siblings.
+ * Exports the package's public names, folder by folder. The build turns each name into a getter that loads its folder
+ * at first use, so that `require('troupe')` is cheap; ES modules import from `troupe/kernels` and the other folders.
  */
 export * from './actors'
 export * from './backends'

@@ -45,10 +45,10 @@ export {
   verifierPort,
 } from './verification/verifierPort'
 
-/** Runs one role of a run in this process. */
+/** Runs one role of a run (such as `learner` or `inference`) in this process; other processes run the other roles. */
 export const joinRun = (options: RunOptions & { readonly role: Exclude<Role, 'all'> }): Promise<Run> =>
   (require('./run/joinRun') as typeof import('./run/joinRun')).joinRun(options)
 
-/** Runs the whole tree of a run in this process. */
+/** Runs a whole run in this process: its supervision tree with the actors of all roles. */
 export const startRun = (options: RunOptions): Promise<Run> =>
   (require('./run/root') as typeof import('./run/root')).startRun(options)

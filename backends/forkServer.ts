@@ -1,8 +1,8 @@
 /**
- * A Python process that has imported torch, and the processes that it forks (policy/troupe_policy/fork_server.py).
+ * Client of a fork server: a Python process that has imported torch and forks others (troupe_policy/fork_server.py).
  *
  * in   a module of troupe_policy, its arguments      out  a process with the streams and events of a child process
- * Invariant: the fork server ends with this process, or 10 s after its last fork has ended. Its forks end with it.
+ * Invariant: the fork server ends with this process, or after 10 s without a forked process. Its forks end with it.
  */
 import { EventEmitter } from 'node:events'
 import { rm } from 'node:fs/promises'
@@ -41,8 +41,8 @@ interface Forked {
 const servers = new Map<string, Promise<ForkServer | undefined>>()
 
 /**
- * Returns the fork server of an interpreter, started at the first call; undefined if it does not start within
- * `startMs`. After it has ended, the next call starts another.
+ * Returns the fork server of a Python interpreter, started at the first call; undefined if it does not start in time
+ * (`startMs` per attempt). After it has ended, the next call starts another.
  */
 export function openForkServer(python: string): Promise<ForkServer | undefined> {
   const waiting = setInterval(() => {}, startMs) // keeps this process alive while the caller waits

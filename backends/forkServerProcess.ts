@@ -42,7 +42,10 @@ interface Starting extends Omit<ForkServerProcess, 'pid'> {
   kill(): void
 }
 
-/** Starts the process, which will listen on the socket `path`; undefined if it is not ready within `startMs`. */
+/**
+ * Starts the process, which will listen on the socket `path`. Resolves with undefined if a spawned process is not ready
+ * within `startMs`.
+ */
 export async function startForkServerProcess(python: string, path: string): Promise<ForkServerProcess | undefined> {
   const shared = process.env.TROUPE_FORK_SERVER
   if (shared) {
@@ -98,7 +101,7 @@ async function forkedFrom(shared: string, path: string): Promise<Starting> {
     socket.once('end', () => socket.end())
   }
   const argv = ['troupe_policy.fork_server', path, '--for', String(process.pid)]
-  requestFork(stdio, stderr, { id: path, argv, env: pythonEnvironment() }) // no other process listens at this path
+  requestFork(stdio, stderr, { id: path, argv, env: pythonEnvironment() }) // the path is unique, so it is the id
   stderr.resume()
   return {
     stdin: stdio,

@@ -34,7 +34,7 @@ export interface PolicyClient {
 type Boundary = 'engine' | 'trainer' | 'codec'
 
 export const maxMessageBytes = 256 * 1024 * 1024
-/** Longest time of a timer, ms. */
+/** Longest time that a Node.js timer can take, in milliseconds. */
 const longestTimerMs = 2 ** 31 - 1
 const services = { render: 'Render', engine: 'Engine', trainer: 'Trainer' } as const
 export const boundaries = { render: 'codec', engine: 'engine', trainer: 'trainer' } as const
@@ -119,11 +119,11 @@ const closedError = (method: string, error: Error, boundary: Boundary): TroupeEr
   new TroupeError(`${boundary}.lost`, {
     boundary,
     retriable: true,
-    message: `${method}: ${error.message}`,
+    message: `the call ${method} was made on a closed connection: ${error.message}`,
     cause: error,
   })
 
-/** True if the call ended with its connection. CANCELLED: the other side ended, or this side closed the stream. */
+/** True if the call failed because its connection ended. CANCELLED: the process ended, or this side cancelled. */
 const isBroken = ({ code }: grpc.ServiceError) => code === grpc.status.UNAVAILABLE || code === grpc.status.CANCELLED
 
 /**
@@ -145,7 +145,7 @@ export const timedOut = (method: string, timeoutMs: number, boundary: Boundary):
   new TroupeError(`${boundary}.timeout`, {
     boundary,
     retriable: true,
-    message: `${method}: no answer within ${timeoutMs} ms`,
+    message: `the Python process did not answer the call ${method} within ${timeoutMs} ms`,
   })
 
 /**

@@ -48,7 +48,7 @@ const closeGraceMs = 3_000
 
 /**
  * Starts a process and waits until it serves.
- * @throws TroupeError process.start_failed if it ends or reports that it cannot serve (with the end of its stderr);
+ * @throws TroupeError process.start_failed if it ends (with the end of its stderr) or reports why it cannot serve;
  * process.start_timeout after `startTimeoutMs`; process.no_python if no Python is found, process.no_torch if it lacks
  * torch
  */

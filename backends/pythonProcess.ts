@@ -22,14 +22,14 @@ export interface PythonProgram {
   readonly python?: string
   /** Variables to set beside those of this process. If given, even empty, the process is spawned, not forked. */
   readonly env?: Readonly<Record<string, string>>
-  /** False spawns the process: it needs no torch, or has to see the GPUs of a lease. Default true. */
+  /** False if the process must be spawned: it needs no torch, or has to see the GPUs of a lease. Default: true. */
   readonly mayFork?: boolean
 }
 
 const stderrTailChars = 4000
 const canFork = process.platform === 'linux' && !hasGpuDriver()
 
-/** Begins to import torch where processes are forked. An error is ignored: the first process that needs torch meets it. */
+/** Begins to import torch if processes are forked here. An error is ignored: the next start of a process meets it. */
 export function prepareForks(): void {
   const start = async () => prepareForkServer(torchPythonPath())
   if (canFork) start().catch(() => {})

@@ -1,7 +1,7 @@
 /**
  * `troupe config print RECIPE`: prints the resolved recipe as YAML, with the origin of each value. Timeouts and
- * `train.innerCheckpointEvery`, if the recipe leaves them out, are printed with the estimate that they follow from;
- * `train.gradientReduction: auto` is printed as the value that it stands for, with the reason.
+ * `train.innerCheckpointEvery` that the recipe leaves out are printed with the values that a run would use, and the
+ * estimate from which they follow; `train.gradientReduction: auto` as the value that it stands for, with the reason.
  */
 
 import type { Command } from 'commander'

@@ -2,8 +2,8 @@
  * `troupe control RUN pause|resume|drain|abort`: sends an order to a run, and waits until the run's log confirms it.
  *
  * in   a run on lmdb or Kafka        out  one line with the result; with --json, one JSON line
- * Exit codes: 0 if the run confirmed the order, or if no process of the run lives and the order (pause or resume) waits
- * for its resume; 1 if the run did not confirm within --wait seconds. It may still obey later.
+ * Exit codes: 0 if the run confirmed the order, or if no process of the run lives and the order (pause or resume) will
+ * take effect when the run is resumed; 1 if the run did not confirm within --wait seconds. It may still obey later.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Argument, type Command } from 'commander'

@@ -1,6 +1,6 @@
 /**
- * `troupe dashboard`: serves the page over the runs of a bus until a signal ends it, or with --until-stdin-ends the end
- * of stdin.
+ * `troupe dashboard`: serves a web page that shows the runs of a bus, until a signal ends it, or with
+ * --until-stdin-ends the end of stdin.
  *
  * in   a bus, an address        out  on stderr: the page's address; with --open, the page in a browser
  */

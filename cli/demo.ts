@@ -1,6 +1,6 @@
 /**
- * `troupe demo`: serves the page over a recorded run that ships with Troupe, and opens it. It needs only Node and
- * trains nothing.
+ * `troupe demo`: serves the dashboard's page for a recorded run that ships with Troupe, and opens it in a browser. It
+ * needs only Node and trains nothing.
  *
  * in   dashboard/demo/quickstart.recording        out  on stderr: the page's address
  * Invariant: the run lies in a temporary directory, which is removed at the end.

@@ -162,9 +162,7 @@ const enginesSay =
   'sleep; openai: tested only with a strict fake server, not for training; recorded and simulated: need neither model nor ' +
   'server; recorded is not for training (docs/engines.md)'
 
-/**
- * Lists the optional parts and whether each is installed.
- */
+/** Lists the optional parts that `troupe setup` can install, and whether each is installed. */
 export function optionalParts(): readonly (readonly [name: string, there: boolean])[] {
   const setup = (file: string) => require(join(packageRoot(), 'cli/setup', file))
   const { places } = setup('places') as { places(): unknown }

@@ -102,7 +102,7 @@ async function setUp(options) {
           where.checkout && !options.pythonOnly ? ofNode : [],
           ofPython,
           [shim.step(where)],
-          // Without Java the other test suites still run; the kafka suite then fails and names the reason.
+          // Optional: without Java the other test suites still run; the kafka suite then fails and names the reason.
           options.test && !options.pythonOnly ? [{ ...kafka.step(where), isOptional: true }] : [],
         ]
   if (lanes.flat().every(step => step.isDone())) return false

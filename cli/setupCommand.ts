@@ -35,7 +35,7 @@ export function registerSetup(program: Command): void {
           throw new TroupeError('cli.no_part', {
             boundary: 'cli',
             retriable: false,
-            message: `unknown part '${part}'`,
+            message: `troupe setup: unknown part '${part}'`,
             hint: 'parts: environments, kafka, packages, sglang, smollm2, vllm, wandb',
           })
         }

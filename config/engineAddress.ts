@@ -85,7 +85,7 @@ function serverOf(kind: string, url: string): string {
   return origin + (kind === 'openai' ? path.replace(/\/v1$/, '') : path)
 }
 
-/** Removes what may contain a password: everything before the last @, the query, the fragment. */
+/** Replaces what may contain a password by ***: everything before the last @, the query, the fragment. */
 const masked = (text: string): string =>
   text
     .replace(/^((?:(?:vllm|sglang|openai):)?(?:https?:\/*)?).*@/is, '$1***@')

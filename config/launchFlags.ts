@@ -217,7 +217,7 @@ const known = { vllm: listed(vllmFlags), sglang: listed(sglangFlags) } as const
 
 export type LaunchedKind = keyof typeof known
 
-/** Flags that Troupe sets, by kind of server, with the field of the recipe that decides the value. */
+/** Flags that Troupe sets, by kind of server, each with what decides its value: a field of the recipe, or Troupe. */
 const own: Readonly<Record<LaunchedKind, Readonly<Record<string, string>>>> = {
   vllm: {
     model: 'model.path',

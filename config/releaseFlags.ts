@@ -59,7 +59,7 @@ const flags: ReadonlyMap<string, Flag> = new Map([
   ...Object.entries(trainer),
 ])
 
-/** First path segments that the release uses; a path below them must be one of its flags exactly. */
+/** First path segments that only the release uses; a path below them that is not one of the flags above is refused. */
 const roots = new Set(['augmentation', 'actor_rollout_ref', 'trainer'])
 
 export interface Mapped {

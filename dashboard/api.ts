@@ -236,10 +236,10 @@ export type Part =
       readonly attempt: number
       /** Call that this one continues; null if this one begins a new context. */
       readonly parent: number | null
-      /** 0 without a parent. The first call that continues a parent has the parent's depth, each further one 1 more. */
+      /** Depth in the tree: 0 without a parent; the parent's depth for its first continuation, 1 more for others. */
       readonly depth: number
       readonly label: string
-      /** Reason of the branch; empty if the call simply continues. */
+      /** Reason why the call branches off; empty if it simply continues its parent. */
       readonly branch: string
       readonly dialect: string
       readonly model: string
@@ -255,7 +255,7 @@ export type Part =
       readonly versions: readonly number[]
       readonly generationMs: number | null
       readonly delivered: boolean
-      /** False: no token of the call is part of the rollout. */
+      /** False: no token of the call is part of the rollout: the call failed, or its client never got the answer. */
       readonly counts: boolean
       readonly place: PlaceText
       readonly at: number
@@ -275,8 +275,8 @@ export interface TrajectoryReport {
   readonly seed: number
   readonly promptTokens: number
   /**
-   * Origin of a fork; null for a trajectory that is not a fork. `run`: run of the parent. `turn`: first turn that the parent
-   * does not share, or of a captured session the first such call; `unit` says which.
+   * Origin of a fork (it continues its parent from a point); null for any other trajectory. `run`: run of the parent.
+   * `turn`: number of the first turn or call (as `unit` says) that the fork did not take over from the parent.
    */
   readonly forkOf: {
     readonly parent: string
@@ -296,7 +296,7 @@ export interface TrajectoryReport {
   readonly commands: readonly OfferedCommand[]
 }
 
-/** Consecutive tokens of one origin. Its arrays have one element for each token. */
+/** Consecutive tokens of one kind in one turn. Each array has one element for each token. */
 export interface TokenSpan {
   readonly kind: 'prompt' | 'sampled' | 'appended'
   readonly turn: number
@@ -345,7 +345,7 @@ export interface Lane {
   readonly positive: boolean
   readonly status: string
   readonly selection: string | null
-  /** Pieces in the order of their starts. Those of a captured session's calls overlap if its agent calls in parallel. */
+  /** Pieces in the order of their starts. Those of a captured session overlap if its agent makes calls in parallel. */
   readonly pieces: readonly LanePiece[]
   /** Time at which the last piece ends; without pieces, the time at which the rollout was requested. */
   readonly endsAt: number

@@ -13,7 +13,7 @@ export interface ShownText {
   readonly cut: number
 }
 
-/** Upper bounds of the recipe's `limits` that the action `limits` can change. */
+/** Names of the recipe's `limits` that the action `limits` can change; each is an upper bound. */
 export type LimitName = 'turns' | 'responseTokens' | 'contextTokens' | 'toolResponseChars' | 'callsPerTurn'
 
 export type ActionRequest =

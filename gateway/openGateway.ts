@@ -32,7 +32,7 @@ export interface GatewayOptions {
   readonly key?: string
   readonly seed: number
   readonly limits: RolloutRequested['limits']
-  /** Sampling of every call while training; its stop tokens are the renderer's. */
+  /** Sampling of all calls; the renderer gives the stop tokens. Evaluation sessions may set temperature and top_p. */
   readonly sampling: Omit<RolloutRequested['sampling'], 'stopTokens'>
   /** Name of the model in answers to `models`. Default: the name that the engine gives. */
   readonly model?: string
@@ -42,9 +42,9 @@ export interface GatewayOptions {
   readonly ttlMs?: number
   readonly callTimeoutMs?: number
   readonly maxBodyBytes?: number
-  /** Upper bound on the bytes of all bodies that are being read or placed. Default 512 MiB. */
+  /** Upper bound on the bytes of all bodies that are read or placed. Default: 512 MiB, but at least `maxBodyBytes`. */
   readonly maxHeldBytes?: number
-  /** Without a key: upper bound on sessions that have not ended and had a call within an hour. Default 262,144. */
+  /** Without a key: upper bound on sessions that have not ended and had a fact within an hour. Default 262,144. */
   readonly mostOpen?: number
   readonly keepAliveMs?: number
   /** For tests of faults: called at each point of a call. */
@@ -61,10 +61,10 @@ export interface Gateway {
 
 const hourMs = 3_600_000
 const MIB = 1024 * 1024
-/** Sessions in an hour: 512 rollouts in each step of 7 s. An idle session holds at most 64 KiB (`npm run bench -- gateway`). */
+/** Sessions of one hour: 512 each 7 s. An idle session holds at most 64 KiB of memory (`npm run bench -- gateway`). */
 export const mostOpenSessions = 262_144
 
-/** @throws TroupeError gateway.no_key, gateway.cannot_listen, render.refused, and those of the engines */
+/** Opens the gateway. @throws TroupeError gateway.no_key, gateway.cannot_listen, render.refused, errors of engines */
 export async function openGateway(options: GatewayOptions): Promise<Gateway> {
   const { journal, fx, log, host, port, key, seed, limits, callTimeoutMs = 600_000 } = options
   const renderer = await conversationRenderer(options.renderer)

@@ -67,9 +67,9 @@ export function assembleSequence(facts: Iterable<TrajectoryFact>): AssembledSequ
 
 interface Part {
   readonly tokens: Int32Array
-  /** Fact that the part's tokens come from; null for tokens that were not sampled. */
+  /** `turn.completed` or `turn.interrupted` that holds these tokens; null for tokens that were not sampled. */
   readonly sampled: Piece | null
-  /** Index of the part's first token in its turn. */
+  /** Number of tokens that earlier attempts of the same turn sampled; 0 for tokens that were not sampled. */
   readonly offset: number
 }
 
@@ -162,7 +162,10 @@ class Builder {
     return { trajectory, tokens, mask, engineLogprobs, versions, promptTokens, sampledTokens, turns, oldestVersion }
   }
 
-  /** Returns a piece's segments relative to its start. Segments of a resumed turn may count from the turn's start. */
+  /**
+   * Returns the policy segments of a fact, counted from the fact's first token. In the fact, segments of a resumed turn
+   * may count from the turn's first token.
+   */
   private segments(piece: Piece, offset: number): readonly PolicySegment[] {
     const filled = piece.segments.filter(segment => segment.end > segment.start)
     const shift = filled[0]?.start === offset ? offset : 0

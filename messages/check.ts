@@ -6,7 +6,8 @@
  *      bytes
  * Invariant: a value that passes has every field of its shape that is not optional, each of the right kind. Any other
  * value throws MessageError with the field's path. The reader keeps fields that the shape does not name. The writer
- * drops them from an object that has typed arrays (it builds such an object anew) and keeps them elsewhere.
+ * drops them from an object that has a typed array, itself or in a nested object (it builds such an object anew), and
+ * keeps them elsewhere.
  *
  * The functions are generated code, one pair for each shape, so that V8 knows the layout of each field that they load.
  * A check that loops over the shape took 20 to 70 % of the time of unpacking; the generated check takes 2 to 7 %,

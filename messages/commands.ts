@@ -11,7 +11,7 @@ import type { ControlOrder, ToolEnvironment } from './facts/run'
 import type { Outcome } from './facts/trajectory'
 import type { EngineId, Epoch, ExecutorId, PolicyVersion, TrajectoryId } from './ids'
 
-/** Coordinator → scheduler (`turns`): generate one turn, on an engine of the scheduler's choice. */
+/** Coordinator (agents' calls: gateway) → scheduler (`turns`): generate one turn; the scheduler picks the engine. */
 export interface GenerateTurn {
   readonly type: 'turn.generate'
   readonly trajectory: TrajectoryId
@@ -19,8 +19,8 @@ export interface GenerateTurn {
   readonly attempt: number
   readonly epoch: Epoch
   /**
-   * Preferred engine: the one of the trajectory's latest generation, which may hold its KV cache; null before the first
-   * generation, or if the latest one was interrupted for another reason than `aborted`.
+   * Preferred engine: that of the trajectory's latest generation (in an agent's call: of the call that it continues),
+   * which may hold the KV cache; null if there is none, or if it was interrupted for another reason than `aborted`.
    */
   readonly engine: EngineId | null
   readonly seed: number
@@ -34,7 +34,7 @@ export interface GenerateTurn {
   readonly context: Int32Array
   /** Number of tokens at the end of `context` that interrupted attempts of this turn had sampled. */
   readonly resumedTokens: number
-  /** Number of tokens of the prompt that the whole group shares; an engine with prefix sharing stores its KV once. */
+  /** Tokens of the prompt that the group shares; an engine with prefix sharing stores its KV once. 0 in agent calls. */
   readonly promptTokens: number
   /**
    * Upper bound on the tokens of the context after this attempt, from the rollout's budget; at the bound the rollout is
@@ -87,7 +87,7 @@ export interface ExecuteTool {
   readonly arguments: Readonly<Record<string, unknown>>
   /** Wall-clock deadline of the tool call, ms. */
   readonly timeoutMs: number
-  /** Upper bound on the characters of the result that the model sees. */
+  /** Upper bound on the characters of the result that the model sees, the mark of a cut not counted. */
   readonly responseChars: number
   /** Code of each earlier notebook cell of the trajectory, in order; absent unless `tool` is the notebook. */
   readonly cells?: readonly string[]
@@ -106,7 +106,7 @@ export interface CancelTools {
 
 /**
  * Dispatcher → tool executor (`inboxes`): run these calls. A call that the executor does not report as held in
- * `executor.slots` before its lease ends is withdrawn from it and assigned again.
+ * `executor.slots` before its lease ends is assigned again, to any executor; at once if the executor is leaving.
  */
 export interface AssignTools {
   readonly type: 'tools.assign'
@@ -156,7 +156,7 @@ export interface EndTools {
   readonly calls: readonly string[]
 }
 
-/** Dispatcher → tool executor (`inboxes`): end these calls, whose answers nobody waits for. */
+/** Dispatcher of a judge → tool executor (`inboxes`): end these calls, whose answers nobody waits for. */
 export interface AbortTools {
   readonly type: 'tools.abort'
   readonly executor: ExecutorId
@@ -165,7 +165,7 @@ export interface AbortTools {
   readonly calls: readonly string[]
 }
 
-/** Dispatcher → tool executor (`inboxes`): the executor may not join; it gets no calls, and ends. */
+/** Dispatcher of a judge → tool executor (`inboxes`): the executor may not join; it gets no calls, and ends. */
 export interface RefuseExecutor {
   readonly type: 'executor.refused'
   readonly executor: ExecutorId
@@ -173,7 +173,7 @@ export interface RefuseExecutor {
   readonly reason: string
 }
 
-/** Tool executor → front of a judge, its HTTP server (`inboxes`): how the program of one submission ended. */
+/** Tool executor → front (HTTP server) of a judge (`inboxes`): how the program of one submission ended. */
 export interface EndCode {
   readonly type: 'code.ended'
   /** Name of the front's inbox, as the call's arguments give it. */
@@ -193,7 +193,7 @@ export interface VerifyAnswer {
   readonly reward: string
   /** Reference answer that the verifier compares with. */
   readonly truth: string
-  /** Response to judge: the texts of the model's turns, joined by newlines. */
+  /** Texts to judge, joined by newlines: of the model's turns or, if an agent drove them, of its own conversation. */
   readonly response: string
   /** The whole task, for rewards that need more than the reference answer. */
   readonly task?: Task

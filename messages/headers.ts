@@ -44,7 +44,7 @@ function withPolicy(headers: Record<string, string>, segments: Segments): Record
 
 const smallNumbers = Array.from({ length: 1024 }, (_, n) => String(n))
 
-/** Converts a number to text, and leaves text as it is. Turns, calls and attempts are small, so their texts are cached. */
+/** Converts a number to text; text stays as it is. Texts of small numbers (turns, calls, attempts) are cached. */
 function text(value: number | string): string {
   return typeof value === 'string' ? value : (smallNumbers[value] ?? String(value))
 }

@@ -104,7 +104,7 @@ const measuredFields = new Set(['at', 'timing', 'wallMs', 'cpuMs', 'busyMs', 'be
 /** Matches the names of metrics that were measured with a clock, in the fields `metrics` and `summary`. */
 const measuredMetric = /(Ms|[sS]econds|PerSecond)$/
 
-/** Copies a message without its measured times, to compare two deterministic runs. The remaining values are shared. */
+/** Returns a message without its measured times, to compare two deterministic runs. Other values are not copied. */
 export function stripTimes(message: Message): Readonly<Record<string, unknown>> {
   const rest = Object.entries(message).filter(([name]) => !measuredFields.has(name))
   return Object.fromEntries(
@@ -119,7 +119,7 @@ const laterFields: Readonly<Partial<Record<Fact['type'], readonly string[]>>> = 
 
 /**
  * Returns a decision of this code without those `laterFields` that the recorded decision lacks because an earlier
- * version of the code wrote it, so that the two can be compared. The remaining values are shared.
+ * version of the code wrote it, so that the two can be compared. Other values are not copied.
  */
 export function asOfRecord<F extends Fact>(decision: F, recorded: Fact): F {
   const missing = (laterFields[decision.type] ?? []).filter(name => !(name in recorded))

@@ -1,8 +1,8 @@
 /**
  * Ids as branded strings and numbers, so that the compiler refuses one kind of id where another is expected.
  *
- * An id is derived from the id of its parent: `group/member` names a trajectory, `group/member#turn` a turn,
- * `group/member#turn#kind#call` anything that belongs to a turn. Facts have derived keys (identity.ts).
+ * A name within a trajectory is derived from its parent's: `group/member` names a trajectory, `group/member#turn` a
+ * turn, `group/member#turn#call#attempt` one attempt of a tool call. Facts have derived keys (identity.ts).
  */
 declare const brand: unique symbol
 type Brand<T, B extends string> = T & { readonly [brand]: B }
@@ -28,7 +28,7 @@ const safe = /^[A-Za-z0-9._:-]+$/
 function named<T extends string>(kind: string) {
   return (text: string): Brand<string, T> => {
     if (!safe.test(text)) {
-      throw new RangeError(`${kind} '${text}': expected letters, digits and . _ : - only, at least one`)
+      throw new RangeError(`${kind} '${text}': expected one or more characters, only letters, digits and . _ : -`)
     }
     return text as Brand<string, T>
   }

@@ -55,7 +55,7 @@ export const topics: Readonly<Record<TopicName, TopicSpec>> = {
   'dead-letters': { name: 'dead-letters', holds: 'dead-letters', retentionMs: null, single: true },
 }
 
-/** Returns the name of a run's topic on the bus, which several runs may share. */
+/** Returns the name of a run's topic on the bus. It contains the run, since several runs may share a bus. */
 export const topicOnBus = (run: RunId, topic: TopicName): string => `troupe.${run}.${topic}`
 
 /** Returns the topic and the key of a message. */

@@ -39,8 +39,8 @@ def npm_files(tarball: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def needed(packages: dict[str, dict]) -> set[str]:
-    """Places in node_modules of what the npm package depends on, directly or through others. packages: those of
-    package-lock.json, by place; what only development or the bundle of the dashboard's page needs is among them.
+    """Places in node_modules of the packages that the npm package depends on, directly or through others. packages: all
+    of package-lock.json, by place, with those that only development or the bundle of the dashboard's page needs.
     """
     found: set[str] = set()
     holders = [""]
@@ -56,7 +56,7 @@ def needed(packages: dict[str, dict]) -> set[str]:
 
 
 def resolved(packages: dict[str, dict], holder: str, name: str) -> str | None:
-    """The place of the package that `holder` gets under this name: in its own node_modules, or in those around it."""
+    """Place of the package that `holder` gets under this name: in its own node_modules, else in those around it."""
     while True:
         place = f"{holder}/node_modules/{name}".lstrip("/")
         if place in packages:

@@ -1,6 +1,6 @@
 /**
- * Creates errors of functions of replay/ that cannot answer a question about a run, because of the log, a file or an
- * option. These errors are not retriable: the same question fails again while log, files and options stay as they are.
+ * Creates errors of functions of replay/ that cannot do what a caller asks about a run, because of the log, a file or
+ * an option. The errors are not retriable: the same call fails again while log, files and options stay as they are.
  */
 import { TroupeError } from '../runtime/errors'
 

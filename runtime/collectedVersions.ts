@@ -1,6 +1,6 @@
 /**
- * Collects the versions of Troupe, Node, Python, torch and transformers, for run.started.
- * The packages' metadata is read instead of importing them: importing torch takes seconds.
+ * Collects the versions of Troupe, Node, Python, torch and transformers, for the fact run.started. The packages'
+ * metadata is read instead of importing them: importing torch takes seconds.
  */
 import { execFileSync } from 'node:child_process'
 import { version } from '../package.json'

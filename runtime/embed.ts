@@ -50,7 +50,7 @@ export interface EmbedOptions {
    * permanently. Default: the error is logged.
    */
   readonly onFailed?: (error: Error) => void
-  /** Milliseconds between two looks at a full disk. Default 1000. */
+  /** Milliseconds between two checks for room while the disk is full. Default 1000. */
   readonly lookEveryMs?: number
   /**
    * Ends all waits for disk space, now and later: the waiting work, `openTroupe` among it, fails with the error of the
@@ -80,7 +80,10 @@ export interface Embedded {
   /** Effects whose monotonic clock stands still while the log cannot be written, since the disk is full. */
   readonly fx: Effects
   readonly log: Log
-  /** Makes writes wait while the disk is full. Writes of `journal` wait already; wrap other writes to disk in it. */
+  /**
+   * Makes writes wait while the disk is full. Writes of `journal` wait already; make other writes to disk through its
+   * `attempt`.
+   */
   readonly disk: DiskPause
   /** Starts a behaviour. Await its `live` before appending commands: earlier commands are ignored. */
   host<S, I extends Message, R>(spec: HostSpec<S, I, R>): Promise<Host>
@@ -185,7 +188,10 @@ export async function openTroupe(options: EmbedOptions): Promise<Embedded> {
   }
 }
 
-/** Refuses a durable bus that has no place for blobs of its own: Kafka, and one that the caller opened. */
+/**
+ * For an embedding without `blobs`: refuses a bus for which no durable blob store is known (Kafka, and a durable bus
+ * that the caller opened).
+ */
 function refuseWithoutBlobs(bus: string | Bus): void {
   const isRefused = typeof bus === 'string' ? bus.startsWith('kafka:') : bus.kind !== 'memory'
   if (!isRefused) return
@@ -199,7 +205,8 @@ function refuseWithoutBlobs(bus: string | Bus): void {
 }
 
 /**
- * Opens the blob store of a bus that `refuseWithoutBlobs` accepts: beside the log of an lmdb address, else in memory.
+ * Opens the blob store of a bus that `refuseWithoutBlobs` accepts: in `blobs` below the directory of an lmdb address,
+ * else in memory.
  */
 async function blobsOf(bus: string | Bus): Promise<BlobStore> {
   const isLmdb = typeof bus === 'string' && bus.startsWith('lmdb:')

@@ -91,8 +91,8 @@ export function policyDirectory(): string {
 
 /**
  * Returns the environment variables of a process of troupe_policy: those of this process, with `more` added. The user's
- * PYTHONPATH is left out, because its packages could hide those of the venv. Secrets among the variables are learned, since the
- * process may repeat them.
+ * PYTHONPATH is left out, because its packages could hide those of the venv. Secrets among the variables are learned
+ * (removed from texts from now on), since the process may repeat them.
  */
 export function pythonEnvironment(more: Readonly<Record<string, string>> = {}): NodeJS.ProcessEnv {
   const ours = { PYTHONPATH: policyDirectory(), PYTHONUNBUFFERED: '1', PYTHONDONTWRITEBYTECODE: '1' }
@@ -110,9 +110,7 @@ export function userCodeEnvironment(): NodeJS.ProcessEnv {
   return { ...ours, PYTHONPATH: [ours.PYTHONPATH, process.env.PYTHONPATH].filter(Boolean).join(':') }
 }
 
-/**
- * Returns the venv of the vLLM server, which cli/setup/vllm.js makes at the same path (`troupe setup vllm`).
- */
+/** Returns the venv of the vLLM server; cli/setup/vllm.js makes it at this path (`troupe setup vllm`). */
 export function vllmVenv(env: NodeJS.ProcessEnv = process.env): string {
   if (env.TROUPE_VLLM_VENV) return resolve(env.TROUPE_VLLM_VENV)
   if (isCheckout()) return join(packageRoot(), '.venv-vllm')
@@ -126,7 +124,7 @@ export function vllmPythonPath(env: NodeJS.ProcessEnv = process.env): string | u
 }
 
 /**
- * Returns the venv of the environment packages, which cli/setup/environments.js makes at the same path (`troupe setup
+ * Returns the venv of the environment packages; cli/setup/environments.js makes it at this path (`troupe setup
  * environments`).
  */
 export function environmentsVenv(env: NodeJS.ProcessEnv = process.env): string {
@@ -150,7 +148,7 @@ export function environmentsPythonPath(env: NodeJS.ProcessEnv = process.env): st
   })
 }
 
-/** Returns the venv of the package wandb, which cli/setup/wandb.js makes at the same path (`troupe setup wandb`). */
+/** Returns the venv of the package wandb; cli/setup/wandb.js makes it at this path (`troupe setup wandb`). */
 export function wandbVenv(env: NodeJS.ProcessEnv = process.env): string {
   if (env.TROUPE_WANDB_VENV) return resolve(env.TROUPE_WANDB_VENV)
   if (isCheckout()) return join(packageRoot(), '.venv-wandb')
@@ -184,8 +182,8 @@ export function sandboxPythonPath(env: NodeJS.ProcessEnv = process.env): string 
 }
 
 /**
- * Returns the venv with these packages for sandboxed programs, which cli/setup/packages.js makes at the same path
- * (`troupe setup packages …`). Its name is a digest of the packages and of the requirements that they are added to.
+ * Returns the venv with these packages for sandboxed programs; cli/setup/packages.js makes it at this path (`troupe
+ * setup packages …`). Its name is a digest of the packages and of the requirements that they are added to.
  */
 export function packagesVenv(packages: readonly string[], env: NodeJS.ProcessEnv = process.env): string {
   const hash = createHash('sha256').update(readFileSync(join(policyDirectory(), 'requirements-sandbox.txt')))

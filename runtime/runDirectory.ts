@@ -22,8 +22,9 @@ export function runDirectory(directory: string, run: RunId): RunDirectory {
 }
 
 /**
- * Lists the names of the runs in a directory, sorted: its directories, and links to directories, with a valid name.
- * Other files are none of Troupe's. A link that cannot be followed for lack of a right counts as a run.
+ * Lists the names of the runs in `directory`, sorted: the directories, and links to directories, that its folder `runs`
+ * holds under a valid name. Other files there are none of Troupe's. A link that cannot be followed for lack of a right
+ * counts as a run.
  * @throws TroupeError run.bad_directory when `runs` is there and cannot be listed
  */
 export function runsOf(directory: string): readonly string[] {
@@ -62,8 +63,8 @@ export function runsByLastWrite(directory: string): readonly string[] {
 }
 
 /**
- * Returns the directory in which an address keeps its runs' files. For a memory bus and Kafka it is `given`, else the
- * directory of the default bus.
+ * Returns the directory in which an address keeps its runs' files. For a memory bus and Kafka it is `given`, else
+ * `.troupe`, the directory of the default bus.
  */
 export function directoryOf(address: string, given?: string): string {
   return address.startsWith('lmdb:') ? address.slice('lmdb:'.length) : (given ?? '.troupe')

@@ -20,7 +20,7 @@ export const MAX_FILE_BYTES = 64 * 1024 * 1024
  * stream. Only the captured part is kept in memory.
  */
 export const MAX_STREAM_BYTES = 2 ** 40
-/** Upper bound on the open descriptors of a call at level `none`. */
+/** Upper bound on the open descriptors of each process of a call at level `none`. */
 export const MAX_OPEN_FILES = 128
 
 const MAX_STDIN_BYTES = 64 * 1024 * 1024

@@ -74,7 +74,7 @@ export class MemoryBudget {
 
 let shared: MemoryBudget | undefined
 
-/** Returns the budget that all sandboxes of this process share. */
+/** Returns the budget that all sandboxes of this process share, unless their options name another memory or bound. */
 export function processBudget(): MemoryBudget {
   shared ??= new MemoryBudget()
   return shared

@@ -33,22 +33,22 @@ const CHECK_MS = 30_000
 const LANES_A_ZYGOTE = 60
 const SESSION_MEMORY_MB = 1024
 const MEMORY_WAIT_MS = 600_000
-/** Upper bound on a child's open descriptors. */
+/** Upper bound on the open descriptors of each process of a call. */
 const OPEN_FILES = 64
-/** Upper bound on the threads of a child that may start no processes. */
+/** Upper bound on the threads of a call that may start no processes. */
 const THREADS = 64
 const TMP_MB = 16
 /** Size of /tmp in MiB for calls that may start processes: larger, since a compiler needs room. */
 const TMP_MB_PROCESSES = 64
 /**
- * Upper bounds on the children of one zygote that compute at once: fresh ones (RUNNABLE), and those that have used more
+ * Upper bounds on the calls of one zygote that compute at once: fresh ones (RUNNABLE), and those that have used more
  * than 20 ms of CPU time (LONG; more where few calls are long, see shim/admission.h).
  */
 const RUNNABLE = 2
 const LONG = 3
 /**
- * First of the 1000 user ids that this process, if it is root, assigns to its zygotes in turn. Level `none` uses none of
- * them.
+ * First of the 1000 user ids that this process, if it is root, assigns to its zygotes in turn. Level `none` does not
+ * use them.
  */
 const FIRST_UID = 210_000
 

@@ -38,7 +38,7 @@ export interface SandboxOptions {
    * Groups of modules that zygotes import before a program arrives; a group is names joined with `+`. A program that
    * seems to import modules of a group runs in a zygote that has imported this group and those before it; a program
    * that imports none of them, in a zygote that has only the modules that short programs use. As one string: groups
-   * separated by commas. Default `std`: no groups.
+   * separated by commas. At most 8 groups. Default `std`: no groups.
    */
   readonly preload?: string | readonly string[]
   /**
@@ -61,7 +61,7 @@ export interface SandboxOptions {
    * Upper bound on the wait of a call for memory, ms; then it is rejected with MACHINE_OUT_OF_MEMORY. Default 600,000.
    */
   readonly memoryWaitMs?: number
-  /** Memory by which calls are admitted. Default: that of this machine or its cgroup. */
+  /** Source of the readings of memory by which calls are admitted. Default: this machine, or its cgroup. */
   readonly memory?: MachineMemory
   /** Level at which the sandbox must open. Default: the highest level that this machine reaches. */
   readonly level?: SandboxLevel

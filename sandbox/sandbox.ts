@@ -30,8 +30,8 @@ export interface RunRequest {
   /** Upper bound on the bytes captured of each stream. Default 65536. */
   readonly maxOutputBytes?: number
   /**
-   * Position in a session: cell k forks from the state that cell k-1 left, also when cell k is run again. A sandbox
-   * with `noSessions` rejects such a request.
+   * Position in a session: a cell forks from the state (paused process) that the cell before it left, also when it is
+   * run again. A sandbox with `noSessions` rejects such a request.
    */
   readonly session?: SessionPlace
   /**
@@ -58,8 +58,8 @@ export interface SessionPlace {
   /** 0-based number of the cell in its session. */
   readonly cell: number
   /**
-   * Inputs of cells 0 to k-1. A sandbox that does not know the session runs them first, each under this request's
-   * limits.
+   * Inputs of all earlier cells (0 to `cell` - 1). A sandbox that does not know the session runs them first, each under
+   * this request's limits.
    */
   readonly history?: readonly SessionCell[]
 }

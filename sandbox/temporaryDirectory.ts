@@ -91,8 +91,8 @@ function boot(): string | undefined {
 }
 
 /**
- * Returns the time at which a process started, in clock ticks since boot; undefined if there is no such process, if it is
- * a zombie, or if /proc cannot be read.
+ * Returns the time at which a process started, in clock ticks since boot; undefined if there is no such process, it is
+ * a zombie, or /proc cannot be read.
  */
 function startOf(pid: number): number | undefined {
   try {

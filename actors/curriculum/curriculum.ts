@@ -68,8 +68,8 @@ export interface DrawRequest {
   readonly step: number
   readonly groups: readonly GroupId[]
   /**
-   * Index of the first group's task among the source's training tasks; for an evaluation, among its evaluation tasks;
-   * with `tasks`, a position in that list, modulo its length. Later groups take the tasks after it.
+   * Index, among the source's training tasks, of the first task to take; for an evaluation, among its evaluation tasks;
+   * with `tasks`, a position in that list, modulo its length. Each further group takes the next task.
    */
   readonly cursor: number
   readonly order: number
@@ -165,7 +165,7 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
 
   /**
    * Returns the number of the last optimizer step that may get new groups: the run's last step, or the current stage's
-   * last step if that comes earlier. Once the stage is over or an order ended the run: the last step that has groups.
+   * last step if that comes earlier. Once the stage is over or a person ordered a drain: the last step that has groups.
    */
   function lastStep(state: CurriculumState): number {
     if (isStageOver(state) || state.ends !== null) return Math.max(state.done, ...state.drawn.keys())
@@ -245,7 +245,7 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
     const rejected = rejectedInARow(state)
     if (rejected.length >= plan.maxRejectedSteps)
       return ended('failed', `${rejected.length} steps in a row were rejected, the last one: ${rejected.at(-1)}`)
-    // A run with zero steps ends only when its cold start (supervised fine-tuning) has published weights.
+    // A run with zero steps ends only when the first weights are published, which its cold start (SFT) trains.
     const end = state.version === null ? undefined : overBecause(state)
     const isTold = !observes || state.tally.told >= state.done
     return end !== undefined && isTold && openEvaluation(state) === undefined ? ended(end.outcome, end.reason) : []

@@ -31,8 +31,8 @@ const meanings: Readonly<Record<Reason, string>> = {
 const noGroup = 'has no group to train on'
 
 /**
- * Returns the override (`field=value`) without which a run that ended for this reason ends again when it is resumed:
- * twice as many groups for the step. Undefined for a run that needs none.
+ * Returns the override (`field=value`) without which a run that ended for this reason ends again when it is resumed: a
+ * `selection.refillShare` that allows twice as many groups a step. Undefined if the reason calls for no override.
  */
 export const neededToResume = (reason: string, refillShare: number): string | undefined =>
   reason.includes(noGroup) ? `selection.refillShare=${2 * refillShare + 1}` : undefined

@@ -23,7 +23,7 @@ interface Drawn {
   readonly reasons: Readonly<Record<string, number>>
 }
 
-/** A group whose requests are in the log, but which no `curriculum.advanced` fact names yet. */
+/** A group with at least one request in the log, which no `curriculum.advanced` fact names yet. */
 interface Asked {
   /** Start order of the group's first rollout among all rollouts of the run. */
   readonly order: number
@@ -64,7 +64,7 @@ export interface CurriculumState {
   readonly done: number
   /** Reasons of the latest rejected steps in a row; empty after a step that was not rejected. */
   readonly rejections: readonly string[]
-  /** Steps that were done when the run ended before it was resumed; 0 if it never ended. */
+  /** Number of steps that were done when the run last ended; a resume keeps it. 0 if the run never ended. */
   readonly endedAfter: number
   readonly drawn: ReadonlyMap<number, Drawn>
   /** Progress of each evaluation, by the step after which it is made. */
@@ -166,8 +166,8 @@ export function decided(
 }
 
 /**
- * Ends a step and forgets the groups that were drawn for it and for earlier steps. `rejections`: the new value of the
- * state's field.
+ * Ends a step and forgets the groups that were drawn for it and for earlier steps. `rejections`: reasons of the latest
+ * rejected steps in a row, this step included; empty if this step was not rejected.
  */
 export function over(state: CurriculumState, step: number, rejections: readonly string[]): CurriculumState {
   const drawn = new Map(state.drawn)
@@ -181,7 +181,7 @@ export function over(state: CurriculumState, step: number, rejections: readonly 
 export const rejectedInARow = ({ rejections, done, endedAfter }: CurriculumState): readonly string[] =>
   rejections.slice(Math.max(0, rejections.length - (done - endedAfter)))
 
-/** Applies an order of a person. */
+/** Applies a person's order to the state: pause, resume, drain or abort. */
 export function obey(state: CurriculumState, { order, reason }: ControlObeyed): CurriculumState {
   const paused = pausedAfter(state.paused, order)
   switch (order) {

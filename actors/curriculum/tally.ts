@@ -54,7 +54,7 @@ export interface TallyState {
   readonly history: readonly Metrics[]
   /**
    * Time at which each refused record was written, by the record's log position. A record is refused if it cannot be
-   * decoded or crashed its receiver.
+   * decoded or crashed its receiver three times.
    */
   readonly refused: Persistent<string, number>
   /** Number of refused records that the tallies of earlier steps have counted. */

@@ -69,8 +69,8 @@ const waitForServer: Partial<RestartPolicy> = {
 /**
  * Plans the engines and names them `<name>-<k>`, with k from 0; the default name is `engine.kind` of the recipe.
  * `reader` decodes and encodes the tokens of all engines except local ones and those of `startEngine`. Default: a
- * renderer of its own, which the first engine that needs it starts. `close` of the result closes the reader, also one
- * that the caller passed; for local engines and those of `startEngine` it does nothing.
+ * new renderer for these engines, which the first engine that needs it starts. `close` of the result closes the reader,
+ * also one that the caller passed; for local engines and those of `startEngine` it does nothing.
  */
 export function engines(
   options: EnginesOptions,

@@ -44,7 +44,7 @@ export async function checkFileEngine(options: FileEngineOptions): Promise<void>
 /**
  * Creates the recorded or the simulated engines. The result's `start` throws TroupeError: for a recording
  * engine.no_recording (no such run), engine.empty_recording, config.bad_engine (no valid address); for a simulation
- * config.invalid (the model file), engine.unfit (its KV cache is too small).
+ * config.invalid (the model file), engine.unfit (its KV cache is too small); for both config.no_vocabulary.
  */
 export function fileEngine(options: FileEngineOptions, renderer: SharedRenderer): FileEngine {
   return options.config.engine.kind === 'recorded' ? recorded(options, renderer) : simulated(options, renderer)

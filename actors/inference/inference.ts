@@ -5,8 +5,8 @@
  * out  turn.completed | turn.interrupted, weights.applied, engine.slept | woke, engine.status: all through requests to
  *      the engine
  * Invariant: every assignment is answered by a fact that echoes its attempt, unless a newer attempt of the turn takes
- * over its generation or the actor ends first. A restart loses no state: the weights and the trainer's work are read
- * from the log, and the coordinator asks again for the turns of an engine that died.
+ * over its generation, the engine is lost before it samples a token, or the actor ends first. A restart loses no state:
+ * the weights and the trainer's work are read from the log, and the coordinator asks again for a dead engine's turns.
  */
 import type { AssignTurn, EvictTrajectory, GenerateTurn } from '../../messages/commands'
 import type { WeightsPublished } from '../../messages/facts'

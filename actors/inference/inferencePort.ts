@@ -93,7 +93,7 @@ export function inferencePort(
   /** True from the end of a sleep to the end of the next update or wake; always false if the engine cannot sleep. */
   let isAsleep = false
 
-  /** Runs `change` once the updates, sleeps and wakes that were requested before it have ended, also by an error. */
+  /** Runs `change` once the updates, sleeps and wakes that were requested earlier have succeeded or failed. */
   function inTurn<T>(change: () => Promise<T>): Promise<T> {
     const changed = updating.then(change)
     updating = changed.catch(() => undefined)

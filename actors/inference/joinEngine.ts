@@ -25,8 +25,8 @@ export interface JoinOptions {
   /** True to keep the KV cache of older weights when new ones are loaded. Default: false. */
   readonly keepKv?: boolean
   /**
-   * Time in ms, from the first attempt to fetch weights over HTTP, within which further attempts may begin. Default:
-   * one hour.
+   * Time in ms, from the first attempt to fetch a file of weights over HTTP, within which further attempts may begin.
+   * Default: one hour.
    */
   readonly fetchWeightsMs?: number
   /**
@@ -203,8 +203,8 @@ export async function joinEngine(
 }
 
 /**
- * True for a retriable error, after which the same engine may succeed later; false for a lost engine, which its process
- * actor starts anew.
+ * True for a retriable error, after which the same engine may succeed later; false for any other error, and for the
+ * loss of the engine, which its process actor then starts anew.
  */
 const mayTryAgain = (thrown: unknown): thrown is TroupeError =>
   thrown instanceof TroupeError && thrown.retriable && thrown.code !== 'engine.lost'

@@ -10,7 +10,7 @@ interface ModelConfig {
 }
 
 /**
- * Reads the model's traits: `vocabulary`, the rows of its embedding (perhaps more than the tokenizer has tokens), and
+ * Reads the model's traits: `vocabulary`, the number of rows of its embedding (may exceed the tokenizer's tokens), and
  * `tiedHead`, true if the output layer shares the embedding's weights. @throws TroupeError config.no_vocabulary
  */
 export async function modelTraits(modelDirectory: string): Promise<{ vocabulary: number; tiedHead: boolean }> {

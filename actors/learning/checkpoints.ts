@@ -30,7 +30,7 @@ export interface CheckpointsOptions {
   /** Number of newest published versions whose weights stay on disk. */
   readonly keepVersions: number
   /**
-   * Makes a call of the trainer. At the third failure in a row of one kind of call, rejects with
+   * Makes a call to the trainer. At the third failure in a row of one kind of call, rejects with
    * `trainer.failed_repeatedly`, which is final.
    */
   readonly attempt: <T>(kind: 'save' | 'checkpoint', call: () => Promise<T>) => Promise<T>
@@ -136,7 +136,7 @@ export function checkpoints(options: CheckpointsOptions) {
       return { published, weights, digest }
     },
 
-    /** Writes a checkpoint and waits for it. */
+    /** Writes a checkpoint, waits until it is complete on disk, and resolves with its fact for the caller to append. */
     async save(trainer: Trainer, state: Failed): Promise<CheckpointSaved> {
       await writing?.ended
       return room.attempt('checkpoint', async () => (await begin(trainer, state)).fact)
@@ -188,7 +188,7 @@ export function checkpoints(options: CheckpointsOptions) {
     partialPrefix: (step: number, epoch: Epoch) =>
       pathOf(`${under(step === 0 ? 'sft' : stepName(step), epoch)}-${step === 0 ? '' : 'u'}`),
 
-    /** Resolves when no checkpoint is being written while training continues. */
+    /** Resolves once the latest checkpoint that `saveBeside` began has ended; at once if there is none. */
     ended: async (): Promise<void> => writing?.ended,
 
     /** Removes a checkpoint, and the weights of its version unless they are among the newest `keepVersions`. */

@@ -71,9 +71,9 @@ export interface LearnerState {
   /** Offset of the latest `learner.claimed`; the learner's facts carry it. */
   readonly epoch: Epoch
   readonly published: PolicyVersion | null
-  /** Newest checkpoint of a completed step. */
+  /** Newest checkpoint of a completed step; before any, that of step 0 (the model that training starts from). */
   readonly checkpoint: BaseCheckpoint | null
-  /** Checkpoints that were saved and not removed, in the order in which they were saved. */
+  /** Checkpoints of whole steps that were saved and not removed, in the order in which they were saved. */
   readonly saved: readonly KeptCheckpoint[]
   /** Checkpoints in the middle of the cold start (step 0) and of steps, in the order in which they were saved. */
   readonly partial: readonly KeptCheckpoint[]

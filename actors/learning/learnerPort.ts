@@ -76,7 +76,8 @@ export interface LearnerPortOptions extends Omit<CheckpointsOptions, 'append' | 
    */
   readonly mayAct?: () => Promise<boolean>
   /**
-   * Called once, with a function whose promise resolves when no checkpoint is being written while training continues.
+   * Called once, with a function whose promise resolves once the checkpoint that is written beside training, if there
+   * is one, has ended.
    */
   readonly onWriting?: (ended: () => Promise<void>) => void
 }
@@ -119,7 +120,8 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     append,
   })
   /**
-   * Functions that end the waits of requests whose checkpoints could not be removed; called when a train request ends.
+   * Functions that end the waits of removal requests whose checkpoint could not be removed; called when a train request
+   * ends.
    */
   const notRemoved: (() => void)[] = []
   /** The demonstrations on disk, once they are rendered. */
@@ -145,7 +147,7 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     return { facts, commands: [] }
   }
 
-  /** Fine-tunes from the beginning, or from the newest checkpoint that was saved on the way. */
+  /** Fine-tunes in a cold start: from its beginning, or from the newest checkpoint saved in the middle of it. */
   async function fineTune(
     trainer: Trainer,
     data: SftData,

@@ -16,7 +16,7 @@ import type { KeptCheckpoint } from './retention'
 
 export interface PartialsOf extends Pick<PartialCheckpoints, 'prefix' | 'every' | 'owner'> {
   readonly step: number
-  /** Policy version that the call began with. */
+  /** Newest published policy version at the time of the call; 0 for a cold start. */
   readonly version: PolicyVersion
   readonly epoch: Epoch
 }

@@ -4,7 +4,7 @@
  * in   the checkpoints in the order in which they were saved, those that a step needs, how many are kept
  * out  the checkpoints to remove, oldest first
  * Invariant: the newest `keep` checkpoints stay, and so does every checkpoint that is needed: the newest one of a
- * completed step, and the bases from which the open step, the steps since that checkpoint and the last finished step
+ * completed step, and those from which the step under way, the steps since that checkpoint and the last finished step
  * (completed or rejected) were computed. No other checkpoint has to stay for a stage's reference policy, which is part
  * of every checkpoint that was saved in the stage.
  */

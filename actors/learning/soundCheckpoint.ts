@@ -16,7 +16,7 @@ const damaged: ReadonlySet<string> = new Set(['trainer.checkpoint_corrupt', 'tra
 
 export interface Refused {
   readonly checkpoint: BaseCheckpoint
-  /** Checkpoints that were saved and not removed, in the order in which they were saved. */
+  /** Checkpoints of whole steps that were saved and not removed, in the order in which they were saved. */
   readonly saved: readonly KeptCheckpoint[]
   readonly pathOf: (name: string) => string
   readonly run: string

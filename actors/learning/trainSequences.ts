@@ -3,7 +3,7 @@
  *
  * in   a batch, the facts of its trajectories from the log
  * out  for each trajectory its tokens, mask, engine logprobs, advantage and group, in the order of `step.started`; for
- *      a captured session one sequence for each of its conversations, all with the rollout's advantage
+ *      a rollout that an agent drove, one sequence for each of its conversations, all with the rollout's advantage
  * Invariant: facts of replaced owners and replaced curricula are left out, so a repeated step has the same sequences.
  */
 import type { TrainSequence } from '../../backends/trainer/trainer'

@@ -1,5 +1,5 @@
 /**
- * Kinds of the trainer's calls, and how their errors count against the run: the third failure of a kind in a row is
+ * Kinds of calls to the trainer, and how their errors count against the run: the third failure of a kind in a row is
  * final.
  *
  * in   calls of the learner's port        out  the counts of one run; which errors reject a step's batch

@@ -106,7 +106,10 @@ export function trainerSteps(options: TrainerStepsOptions) {
     }
   }
 
-  /** Computes the step from a checkpoint in the middle of it or of an earlier one, or from the newest checkpoint. */
+  /**
+   * Computes the step: from `partial`, a checkpoint in the middle of this step or of an earlier one; without it, from
+   * the state that the trainer holds, if that is the state before the step, else from the newest checkpoint.
+   */
   async function computed(trainer: Trainer, request: TrainRequest, partial?: KeptCheckpoint): Promise<Computed> {
     const { batch, since } = request
     const { step } = batch.started

@@ -7,7 +7,7 @@
  */
 import type { DiskPause, Need } from '../../runtime/disk/diskPause'
 
-/** Bytes of what a step leaves on disk. */
+/** Sizes, in bytes, of the files that a step writes. */
 export interface WrittenSizes {
   readonly weights: number
   /** Size of a checkpoint with the weights in it. */

@@ -5,7 +5,7 @@
  * in   a journal
  * out  learner.claimed, draws.claimed, and curriculum.claimed in every partition of `trajectories`
  * Invariant: after the claim has resolved, no later request or draw (batch of new groups) of an earlier curriculum is
- * valid, so a reader that starts afterwards finds every valid request in the log.
+ * valid, so a reader that starts afterwards finds every valid request of earlier curricula in the log.
  */
 import { type Epoch, epoch } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'

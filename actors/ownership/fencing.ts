@@ -111,7 +111,7 @@ function claimsAfter(before: Claims, message: Message, { topic, offset }: Origin
   return owner === before.owner && curriculum === before.curriculum ? before : { owner, curriculum }
 }
 
-/** Adds the epoch of the writer's own claim to those kinds of facts that record an epoch. */
+/** Adds `own`, the epoch of the writer's claim, to those facts of curriculum and evaluator that record an epoch. */
 function under(own: Epoch, fact: Fact): Fact {
   switch (fact.type) {
     case 'evaluation.completed':

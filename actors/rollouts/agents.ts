@@ -3,7 +3,8 @@
  * it, because actors may not import the gateway.
  *
  * in   requests to drive a rollout, or to dismiss its agent
- * out  the facts of the agent's calls; at the agent's end rollout.finished, and either the reward or answer.verify
+ * out  the facts of the agent's session and calls; at the agent's end rollout.finished and trajectory.release; unless
+ *      the rollout failed, also reward.assigned, reward.failed or answer.verify
  */
 import type { Renderer } from '../../backends/renderer/renderer'
 import type { RecipeConfig } from '../../config'
@@ -53,8 +54,8 @@ export const agentsOf = ({ agent }: RecipeConfig): { readonly agents?: { readonl
   agent === undefined ? {} : { agents: { isGraded: agent.reward === 'grader' } }
 
 /**
- * Makes an owner's port: it renders by itself, and passes requests for agents on to `agents`, which is absent if the
- * coordinator drives the rollouts.
+ * Makes the port of an owner (coordinator and grouper of a partition): passes render requests to `render` and requests
+ * for agents to `agents`, which is absent if the coordinator drives the rollouts.
  */
 export function ownerPort(render: Port<RenderRequest>, agents?: Agents): Port<OwnerRequest> {
   return async (request, signal) => {

@@ -5,10 +5,10 @@
  * out  group.closed, group.selected | group.rejected
  * Invariant: a group is closed once: when all of its members are requested and each has failed or has a reward, or at
  * its deadline. A training group is then selected or rejected once, from its members' rewards and counts and a seed
- * derived from the run's seed and the group's name, so a replay decides the same. A rollout that failed, or whose
- * reward failed, is not a negative: it is left out of the selection. Evaluation groups have no deadline: all of them
- * are requested at once, so a deadline would cut off those that wait; their turns, calls and rewards have their own
- * deadlines.
+ * derived from the run's seed and the group's name, so a replay decides the same. A rollout that failed, whose
+ * reward failed, or that has no reward at the deadline, is not a negative: it is left out of the selection. Evaluation
+ * groups have no deadline: all of them are requested at once, so a deadline would cut off those that wait; their turns,
+ * calls and rewards have their own deadlines.
  */
 import { OrderedMap } from 'immutable'
 import { overlongWithin, type SelectionOptions, selectGroup } from '../../kernels'
@@ -76,7 +76,7 @@ const absent: Member = {
   responseTokens: 0,
 }
 
-/** Time in ms after which a `group.closed` that was not folded counts as lost, and the group is closed again. */
+/** Time in ms after which a `group.closed` that is not folded (applied) counts as lost; the group is closed again. */
 const foldedWithinMs = 5000
 
 export function grouper(options: GrouperOptions): Reactive<GrouperState> {

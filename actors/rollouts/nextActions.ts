@@ -72,7 +72,7 @@ export interface DismissRequest {
 
 export type AgentRequest = LeadRequest | DismissRequest
 
-/** Request of an owner to its port. */
+/** Request of an owner (coordinator and grouper of a partition) to its port: to render, to start or end an agent. */
 export type OwnerRequest = RenderRequest | AgentRequest
 
 export interface NextActions {

@@ -2,9 +2,10 @@
  * State of one rollout as the coordinator sees it, and the facts that change it.
  *
  * in   the facts of one trajectory        out  its state
- * Invariant: an answer to a turn or a tool call counts only for the attempt asked last (a refused call has one answer, of
- * any attempt); of several rewards the first counts. A decision of a coordinator counts only under the current epoch
- * (offset of the latest claim of the partition); the coordinator checks that of `group.closed`. A fact that does not count returns the same state object.
+ * Invariant: an answer to a turn or a tool call counts only for the attempt asked last (a refused call has one answer,
+ * of any attempt); of several rewards the first counts. A decision of a coordinator counts only under the current epoch
+ * (offset of the latest claim of the partition); the coordinator checks the epoch of `group.closed`. A fact that does
+ * not count leaves the state object the same.
  */
 
 import { deadlineOf, environmentTools, submitTool } from '../../environments/tools/schemas'
@@ -111,7 +112,8 @@ export function newRollout(request: RolloutRequested, led?: Led): Rollout {
 }
 
 /**
- * Returns the number of tokens after the prompt, those that interrupted attempts of the current turn sampled included.
+ * Returns the number of tokens after the prompt, those that interrupted attempts of the current turn sampled included;
+ * if an agent drives the rollout, the number of its sampled tokens.
  */
 export const responseTokens = (rollout: Rollout): number =>
   rollout.led === undefined
@@ -279,7 +281,7 @@ export const actsOnFiles = ({ request }: Pick<Rollout, 'request'>, { tool, refus
   refused === null &&
   (environmentTools.has(tool) || (tool === submitTool.name && request.task.environment.steps !== undefined))
 
-/** Deadline of the call, ms. */
+/** Time in ms that the call may take: the limit `toolTimeoutMs`; for `submit` in a task with steps, the task's own. */
 export const callTimeoutMs = ({ request: { limits, task } }: Pick<Rollout, 'request'>, { tool }: Call): number =>
   deadlineOf(task.environment, tool, limits.toolTimeoutMs)
 

@@ -1,5 +1,6 @@
 /**
- * Leases of one process's GPUs: which child holds which GPUs, and which children may use the GPUs' memory now.
+ * Leases of one process's GPUs: which child (an engine or the trainer) holds which GPUs, and which children may use the
+ * GPUs' memory now.
  *
  * in   a device plan, children that start, sleep, wake and end
  * out  leases, each with the environment that shows the child its own GPUs and no others
@@ -13,7 +14,7 @@ import { rejectOnAbort } from '../../runtime/rejectOnAbort'
 export type LeaseGroup = 'engines' | 'trainer'
 
 export interface DeviceLease {
-  /** Variable that limits a process to the GPUs of the lease; empty for a child without GPUs. */
+  /** Environment variable that limits a process to the GPUs of the lease; no variable for a child without GPUs. */
   readonly env: Readonly<Record<string, string>>
   /** Lets children of the other group use the GPUs. Call it when the child has freed its GPU memory. */
   sleep(): void

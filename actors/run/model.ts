@@ -101,7 +101,7 @@ export function notMade(recipe: string, directory: string, thrown: unknown): Tro
     boundary: 'config',
     retriable: false,
     message: `cannot make the model of recipe '${recipe}': ${why}`,
-    hint: 'check model.config and model.vocabulary in the recipe; after a signal or a deadline, the free memory and the load of this machine',
+    hint: 'check model.config and model.vocabulary in the recipe; if a signal or a deadline ended the process, check the free memory and the load of this machine',
     cause: thrown,
   })
 }

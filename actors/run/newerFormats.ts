@@ -3,7 +3,7 @@
  *
  * in   a run, opened for reading        out  nothing, or an error with the record or the file of the newer version
  * The check covers every record of `runs` and `learner`, those records of `trajectories` that a resume folds (only
- * their headers are read), and the manifests of the run's checkpoints and published weights. The format of the log
+ * their headers are checked), and the manifests of the run's checkpoints and published weights. The format of the log
  * itself is checked elsewhere, when the log is opened.
  */
 import { readdirSync, readFileSync } from 'node:fs'
@@ -49,7 +49,7 @@ async function eachRecord(
   const { oldest, next } = await bus.offsets(name, partition)
   for (let at = Math.max(oldest, from); at < next; ) {
     const records = await bus.read(name, partition, at)
-    if (records.length === 0) return // a gap up to the end
+    if (records.length === 0) return // no record is left, only offsets without one
     for (const record of records) {
       const why = newerThanKnown(record.headers)
       if (why !== undefined) throw newer(`the record ${topic}:${partition}:${record.offset} is newer: ${why}`)

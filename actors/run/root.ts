@@ -2,7 +2,7 @@
  * Runs a whole run in this process: starts the parts of the supervision tree (tree.ts), each after those that it needs.
  *
  * in   a run's options        out  the run: its end, and how to end it early
- * Invariant: everything that is started here ends with the run or with this process, whichever is first. Actors that
+ * Invariant: everything that is started here ends at `close` or with this process, whichever is first. Actors that
  * answer requests (scheduler, engines, tools, verifier) are started before coordinator and learner, which at a resume
  * repeat the requests that have no answer in the log; so none of these is lost.
  */
@@ -62,8 +62,8 @@ export async function startRun(given: RunOptions): Promise<Run> {
 }
 
 /**
- * Error for a run that another process has taken over: readers of the log ignore this process's draws (choices of
- * tasks), results and steps, so it would wait for ever.
+ * Error for a run that another process has taken over: readers of the log ignore this process's draws (batches of new
+ * groups), results and steps, so it would wait for ever.
  */
 function takenOver(run: RunId): TroupeError {
   return new TroupeError('bus.run_taken_over', {

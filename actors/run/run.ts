@@ -14,7 +14,7 @@ import type { MetricsRegistry } from '../../runtime/metrics'
 import type { StartAgents } from '../rollouts/agents'
 import type { Tool } from '../tools/toolPort'
 
-/** Roles of a process in a run. `all`: the whole run, alone or beside other processes. */
+/** Roles of a process in a run. `all`: the process has every role; other processes may share the work of some. */
 export const roles = ['all', 'coordinator', 'scheduler', 'inference', 'tools', 'learner', 'verifier'] as const
 export type Role = (typeof roles)[number]
 
@@ -64,7 +64,7 @@ export interface RunOptions {
   readonly tools?: ReadonlyMap<string, Tool>
   /** Names of the GPUs that this process leases to its engines and its trainer. Default: those that torch sees. */
   readonly devices?: readonly string[]
-  /** Starts the agents of a recipe that has one (`agent`), and the gateway before them. */
+  /** Starts the gateway, then the agents of a recipe with the section `agent`. */
   readonly startAgents?: StartAgents
   /** Starts a trainer in place of the recipe's, with the options that the recipe's would get. */
   readonly startTrainer?: (options: TrainerProcessOptions) => Promise<TrainerProcess>

@@ -127,7 +127,7 @@ export function checkCode({ run, codeDigest: theirs }: RunStarted, acceptCode: b
 /** Checks that this process has the recipe with which the run was started. @throws TroupeError config.other_recipe */
 export function checkRecipe({ run, recipe, recipeDigest }: RunStarted, stated: RecipeConfig): void {
   const own = withReduction(stated)
-  // Runs of earlier versions recorded `gradientReduction: auto` as it stood.
+  // Earlier versions recorded `gradientReduction: auto` unresolved, so the recipe is compared in both forms.
   if ([own, stated].some(config => dataDigest(config) === recipeDigest)) return
   const fields = Object.entries(own)
     .filter(([field, value]) => dataDigest(value) !== dataDigest(recipe[field]))

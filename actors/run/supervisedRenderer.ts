@@ -3,9 +3,9 @@
  * repeated with the next process.
  *
  * in   the process actor of a renderer        out  the Renderer's calls
- * Invariant: a call rejects if the renderer refuses its input, if its deadline passes, if 50 processes in a row died under
- * it, or if the process actor (which owns the process) gave up or was stopped. The death of one process does not reject
- * it. Rendering has no side effect, so a call may be repeated.
+ * Invariant: a call rejects if the renderer refuses its input, if its deadline passes, if 50 processes in a row died
+ * under it, or if the process actor (which owns the process) gave up or was stopped. The death of one process does not
+ * reject it. Rendering has no side effect, so a call may be repeated.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Renderer } from '../../backends/renderer/renderer'
@@ -29,7 +29,7 @@ const mostTries = 50
  */
 const newsMs = 1000
 
-/** Starts the renderer of a model under the branch's supervisor. Rejects if no start succeeds. */
+/** Starts the renderer of a model as a child of the branch's supervisor (scope.ts). Rejects if no start succeeds. */
 export async function startSupervisedRenderer(branch: Branch, model: ModelOnDisk): Promise<Renderer> {
   const actor = rendererActor('renderer', branch, model)
   await branch.processes('renderer', [actor])
@@ -48,8 +48,8 @@ export async function startSupervisedRenderer(branch: Branch, model: ModelOnDisk
 }
 
 /**
- * Decodes and encodes tokens for the engines of the branch. The renderer process starts at the first call of `ready`,
- * `decode` or `encode`; `close` does nothing, since the supervisor ends the process.
+ * Decodes and encodes tokens for the engines under the branch's supervisor. The renderer process starts at the first
+ * call of `ready`, `decode` or `encode`; `close` does nothing, since the supervisor ends the process.
  */
 export function supervisedTokenReader(branch: Branch, model: ModelOnDisk): SharedRenderer {
   const actor = rendererActor('token-reader', branch, model)

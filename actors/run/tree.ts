@@ -3,7 +3,7 @@
  *
  *   root
  *   ├─ coordination   renderer (process) · scheduler · dispatcher · verifier · owner (coordinator and grouper)
- *   ├─ inference      an actor per engine (owns its process) ── the inference behaviour · token-reader (process)
+ *   ├─ inference      token-reader (process) · an actor per engine (owns its process) ── the inference behaviour
  *   ├─ tools          an actor per sandbox (owns its processes) ── the tool executor
  *   └─ learning       trainer (process) · evaluator · curriculum · learner
  *

@@ -3,9 +3,9 @@
  *
  * in   engine.joined | left, weights.applied, engine.status, outcomes of turns, time
  * out  engines that accept turns from now on; engines that have to rest, and so leave, each named once
- * Invariant: an engine accepts turns when it has joined, has weights, and has sent a status or a fact since this
- * scheduler began, because the log may name an engine that died. Silence counts only while this scheduler was running:
- * a suspended process receives nothing.
+ * Invariant: an engine accepts turns once it has joined and has weights, and has given a sign of life (it joined,
+ * loaded weights or sent a status) since this scheduler began, because the log may name an engine that died. Silence
+ * counts only while this scheduler was running: a suspended process receives nothing.
  */
 import type { EngineJoined, EngineLeft, TurnCompleted, TurnInterrupted, WeightsApplied } from '../../messages/facts'
 import type { EngineId, PolicyVersion } from '../../messages/ids'
@@ -105,7 +105,7 @@ export class EngineFleet {
   }
 
   /**
-   * Records a sign of life. Returns the `engine.joined` fact of the engine if the engine accepts turns from now on,
+   * Records a sign of life. Returns the `engine.joined` fact of the engine if this sign makes the engine accept turns,
    * else undefined.
    */
   heard(engine: EngineId): EngineJoined | undefined {

@@ -20,7 +20,7 @@ interface Batch {
 /**
  * Makes a function that takes a call's answer and its key. It resolves with the messages of the whole batch for the
  * first call of a batch, and with undefined for the others.
- * @param windowMs returns the time in ms that the answers of a batch may be apart
+ * @param windowMs returns the minimum time in ms between the ends of two batches
  * @param ended builds the report to the dispatcher that the calls with these keys have ended
  */
 export function batchAnswers(

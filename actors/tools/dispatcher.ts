@@ -4,10 +4,10 @@
  * in   tool.execute, tool.cancel; executor.slots, tools.ended; ticks        out  tools.assign, alarm.raised
  * Invariant: calls are assigned to an executor only while it holds fewer calls (leased or reported) than it offers
  * slots. A call stays assigned until its executor reports the call's end; if no report names the call for `leaseMs`,
- * its lease ends and it is assigned again, to any executor. A call that a leaving executor (one that offers 0 slots) does
- * not report is assigned again at once. A late second answer does no harm, since the coordinator
- * takes one answer per attempt. The state is soft: executors report every second which slots they offer and which calls
- * they hold, and coordinators ask again for lost calls. The state object holds queues that change in place.
+ * its lease ends and it is assigned again, to any executor. A call that a leaving executor (one that offers 0 slots)
+ * does not report is assigned again at once. A late second answer does no harm, since the coordinator takes one answer
+ * per attempt. The state is soft: executors report every second which slots they offer and which calls they hold, and
+ * coordinators ask again for lost calls. The state object holds queues that change in place.
  */
 import { FairQueue } from '../../kernels'
 import type { CancelTools, Command, EndTools, ExecuteTool, OfferSlots } from '../../messages/commands'
@@ -73,7 +73,7 @@ export interface DispatcherState {
 type DispatcherInput = ExecuteTool | CancelTools | OfferSlots | EndTools
 
 const defaults = { leaseMs: 5000, maxWaiting: 65_536, maxWaitingBytes: 256 * 1024 * 1024, unservedMs: 30_000 }
-/** `lingerMs` of a dispatcher's host: time in ms; inputs that arrive within it are handled together. */
+/** `lingerMs` of a dispatcher's host, in ms: the host handles inputs together that arrive within this time. */
 export const DISPATCH_LINGER_MS = 5
 
 export function dispatcher(options: DispatcherOptions = {}): Reactive<DispatcherState, DispatcherInput> {

@@ -1,10 +1,10 @@
 /**
- * Remembers which calls have ended lately. A coordinator repeats its request for a call that has no answer a minute after
- * its deadline; the call may end while the repetition is under way, and must not run again then.
+ * Remembers which calls have ended lately. A coordinator repeats its request for a call that has no answer a minute
+ * after the call's deadline; the call may end while the repetition is under way, and must not run again then.
  *
  * in   keys of ended calls, the time in ms        out  whether a call has ended lately
- * Invariant: a key is remembered for 25 s at least and for 50 s at most. So if an answer was lost, the coordinator's next
- * repetition, at least a minute later, runs the call again.
+ * Invariant: a key is remembered for 25 s at least and for 50 s at most (for 75 s if the methods are called rarely).
+ * So if an answer was lost, a later repetition by the coordinator (at most one a minute) runs the call again.
  */
 const RENEW_MS = 25_000
 

@@ -54,7 +54,7 @@ export interface ExecutorPort {
 
 /** Upper bound on the slots that the executor offers beyond its number of workers. */
 const maxAhead = 64
-/** Number of further calls that the executor holds: two dispatchers that overlap may together assign too many. */
+/** Number of calls beyond its slots that the executor holds: two dispatchers that overlap may assign too many. */
 const maxOverlap = 64
 /**
  * A call for which the machine had no memory is not answered, since that says nothing about its code: its lease at the

@@ -241,7 +241,7 @@ async function toolsOf(client: Client, { tools: wanted }: McpServerConfig): Prom
   return wanted === undefined ? found : found.filter(({ name }) => wanted.includes(name))
 }
 
-/** Returns variables or headers with the values of secrets, which are learned, as are those whose names say so. */
+/** Replaces secret references by their values. These, and values that look secret, are redacted in later texts. */
 function resolved(values: Readonly<Record<string, string | SecretRef>>): Record<string, string> {
   const all = Object.fromEntries(
     Object.entries(values).map(([name, value]) => [name, typeof value === 'string' ? value : resolveSecret(value)]),

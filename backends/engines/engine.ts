@@ -131,8 +131,8 @@ export interface Engine {
    */
   abort(requestId: string): Promise<void>
   /**
-   * Drops the KV cache that a local or simulated engine keeps for a trajectory. Has no effect on other engines: servers
-   * evict unused KV cache by themselves.
+   * Drops what the engine keeps for a trajectory: a local engine its KV cache, a simulated one its count of computed
+   * tokens. Has no effect on other engines: servers evict unused KV cache by themselves.
    */
   release(trajectory: TrajectoryId): Promise<void>
   /**

@@ -19,7 +19,7 @@ interface Call {
   readonly [request: string]: unknown
 }
 
-/** `answer` names the field that holds the answer; `refused`: the reason why the call is refused. */
+/** `answer` names the field that holds the answer. If it names `refused`, that field holds why the call was refused. */
 interface Answer {
   readonly number: number
   readonly answer: string
@@ -37,8 +37,9 @@ const mostBytes = maxMessageBytes - 16 * 1024 * 1024
 
 export interface Calls {
   /**
-   * @throws TroupeError render.refused with the process's reason; codec.timeout (retriable) after `timeoutMs`; codec.lost
-   * (retriable) if the stream broke; the reason of `lost` if the process has ended
+   * Makes a call. @throws TroupeError render.refused with the process's reason, or if the request is too large;
+   * codec.timeout (retriable) after `timeoutMs`; codec.lost (retriable) if the stream broke; the reason of `lost` if
+   * the process has ended
    */
   call<Reply>(name: string, request: object, timeoutMs: number): Promise<Reply>
   /** Ends the stream: calls that wait fail as lost. */

@@ -24,7 +24,7 @@ export interface Renderer {
     tools: readonly ToolSchema[],
   ): Promise<readonly (Rendered & { readonly mask: Uint8Array })[]>
   decode(tokens: Int32Array): Promise<string>
-  /** Bytes of each token; undefined if the text of tokens is not the UTF-8 of their bytes, one after the other. */
+  /** Bytes of each token; undefined if the text of tokens is not their bytes, joined and decoded as UTF-8. */
   tokenBytes(): Promise<TokenBytes | undefined>
   /**
    * Encodes a text without a template, for engines that answer only with text; sampling may have produced other token

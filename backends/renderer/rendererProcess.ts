@@ -28,7 +28,7 @@ interface Reply {
 
 type Demonstration = Rendered & { readonly mask: Uint8Array }
 
-// Number of conversations per call, so that a reply stays far below the message limit and each call has a deadline.
+// Number of conversations per call, so that a reply stays far below the message limit and a call meets its deadline.
 const conversationsPerCall = 256
 // Upper bound on the turns whose tool responses one call renders. A call costs ten times what rendering one turn's
 // responses costs, so turns that wait are batched.

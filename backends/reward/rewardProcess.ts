@@ -32,7 +32,7 @@ type RewardReply =
 
 export interface RewardProcesses {
   /**
-   * Scores an answer. `task` is passed to the function as JSON. Rejects when closed, when the signal aborts, or when
+   * Scores an answer. `task` is passed to the function as JSON. Rejects after `close`, when the signal aborts, or when
    * 65,536 answers wait already.
    */
   judge(answer: string, task: Readonly<Record<string, unknown>>, signal?: AbortSignal): Promise<RewardReply>
@@ -211,7 +211,7 @@ const gone = () =>
   new TroupeError('verifier.closed', {
     boundary: 'verifier',
     retriable: true,
-    message: 'the reward processes are closed',
+    message: 'the reward processes are closed, so the answer was not scored',
   })
 
 const overloaded = (n: number) =>

@@ -3,8 +3,8 @@
  *
  * in   directories of the checkpoint and of its published weights
  * out  first answer: the next call may be made. Second answer: the checkpoint is complete, or the error
- * Invariant: both promises settle: with the answer, with the process's own error code, at the deadline, or with
- * `trainer.lost`.
+ * Invariant: the returned promise and its `saved` settle: with their answers, with the process's own error code, at the
+ * deadline, or with `trainer.lost`.
  */
 import type { PolicyProcess } from '../policyProcess'
 import type { SavedCheckpoint } from './trainer'

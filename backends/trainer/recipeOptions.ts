@@ -2,9 +2,9 @@
  * Maps a recipe to the options of the trainer.
  *
  * in   a resolved recipe        out  options of a GRPO step, of fine-tuning, of the trainer's processes; their timeouts
- * Invariant: a live run and a replay both take their options from here, so both compute the same step. Only the
- * recipe's schema has defaults: a request carries every option, and the trainer's process refuses a message that lacks
- * one.
+ * Invariant: a live run and a replay both take their options from here, so both compute the same step. The options of
+ * a call have their defaults in the recipe's schema only: a request carries every option, and the trainer's process
+ * refuses one that lacks an option.
  */
 import type { GradientReduction } from '../../config/estimate/activations'
 import { resolvedReduction } from '../../config/estimate/reduction'
@@ -32,8 +32,8 @@ export function grpoOptionsOf({ train, rollout, limits, seed }: RecipeConfig) {
     objective: lossDefaults[loss].objective,
     dualClip,
     /**
-     * Upper bound on a response, in tokens: lossNorm `constant` divides by it times the number of sequences. 0 for other
-     * norms.
+     * Upper bound on a response, in tokens: lossNorm `constant` divides by it times the number of sequences. 0 for
+     * other norms.
      */
     constantTokens: lossNorm === 'constant' ? limits.responseTokens : 0,
     klCoef,
@@ -48,7 +48,7 @@ export function grpoOptionsOf({ train, rollout, limits, seed }: RecipeConfig) {
   }
 }
 
-/** Bounds on the ratio of a correction; 0 where it has none. */
+/** Bounds on the ratio π_old / π_engine that a correction has; 0 for a bound that it does not have. */
 function boundsOf(correction: Correction | undefined) {
   switch (correction?.kind) {
     case undefined:
@@ -94,7 +94,7 @@ export type TrainerSettings = Readonly<
   readonly maxStepTokens?: number
 }
 
-/** Lowest upper bound on a step's tokens, for small recipes: an agent's rollout may give several sequences. */
+/** Smallest `maxStepTokens`, for small recipes: an agent's rollout may give several sequences, so more tokens. */
 const leastStepTokens = 2 ** 27
 
 export function trainerOptionsOf(config: RecipeConfig): TrainerSettings {

@@ -10,7 +10,7 @@ import type { Metrics } from '../../messages/facts'
 import type { SftData, SftExample } from './exampleFiles'
 import type { GrpoOptions, SftOptions } from './recipeOptions'
 
-/** One trajectory, ready to train on. All its arrays have the same length n. */
+/** One sequence of a trajectory (an agent's may have several), ready to train on. All arrays have the same length n. */
 export interface TrainSequence {
   readonly trajectory: string
   readonly tokens: Int32Array
@@ -31,7 +31,7 @@ export type { GrpoOptions, SftExample, SftOptions }
 /** A checkpoint that was written in the middle of a call (a fine-tuning or a step). */
 export interface SavedPartial extends SavedCheckpoint {
   readonly directory: string
-  /** Number of the call's updates before the checkpoint. */
+  /** Number of the call's optimizer updates that the checkpoint contains. */
   readonly updates: number
 }
 
@@ -112,7 +112,7 @@ export interface Trainer {
    */
   save(directory: string, withOptimizer: boolean): Promise<Published>
   /**
-   * Writes a checkpoint beside training. `weights`: directory in which `save` put the weights of the same state.
+   * Writes a checkpoint in the background. `weights`: directory in which `save` put the weights of the same state.
    * Resolves once the next call may be made; `saved` when the checkpoint is complete, fsynced and renamed. A checkpoint
    * holds the state at the time of this call, whatever is trained while it is written.
    */
@@ -124,8 +124,8 @@ export interface Trainer {
    */
   load(directory: string, manifest?: string): Promise<void>
   /**
-   * Resets the trainer at the start of a stage. A checkpoint holds the state before a later reset, so after loading it,
-   * repeat the reset at the same step.
+   * Resets the trainer at the start of a stage of the curriculum. A checkpoint that was written before a reset does not
+   * contain it: whoever loads that checkpoint makes the reset again, before the same step.
    */
   reset(what: StageReset): Promise<void>
   readonly lost: Promise<Error>

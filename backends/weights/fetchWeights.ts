@@ -1,13 +1,13 @@
 /**
- * Provides published weights in a directory of this host: the learner's own if this host sees it, else fetched from its
- * server.
+ * Provides published weights in a directory of this host: the learner's own if this host sees it, else one with files
+ * fetched from the learner's server.
  *
  * in   the published version        out  a directory with the model's files
  * Invariant: if the weights are served, the returned directory is complete and has the published digest (the initial
  * model, digest '', is not checked), even if other files exist here under the learner's path; without a server, the
  * learner's path is returned unchecked. A fetch that was cut off resumes at its last byte within the same process
- * (ranges, RFC 9110 §14). Engines of one process share a fetch; a caller that stops waiting does not end it. The most
- * recently used versions are kept.
+ * (ranges, RFC 9110 §14). Engines of one process share a fetch; a caller that stops waiting does not end it. The four
+ * most recently used versions are kept.
  */
 import { createHash } from 'node:crypto'
 import { createWriteStream, existsSync } from 'node:fs'

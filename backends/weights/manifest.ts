@@ -55,7 +55,7 @@ export interface Checked {
   readonly bytes: number
 }
 
-/** Names of the files beside config.json that transformers and inference servers load if they are there (manifest.py). */
+/** Names of files beside config.json that transformers and inference servers load if they are there (manifest.py). */
 const loaded =
   /^(.*\.safetensors(\.index\.json)?|pytorch_model.*\.bin(\.index\.json)?|.*\.jinja|.*\.tiktoken|.*config\.json|tokenizer\.(json|model)|special_tokens_map\.json|added_tokens\.json|vocab\.(json|txt)|merges\.txt|chat_template\.json)$/
 
@@ -64,8 +64,9 @@ export const ofModel = (name: string): boolean => !name.includes('/')
 
 /**
  * Checks a directory. `expected`: sha256 that manifest.json must have; undefined if the log has none, and then a
- * directory without a manifest, or with another program's, has no faults. `wanted`: selects the files to read; default: all that the manifest
- * names. If manifest.json is missing, differs or is invalid, that is the only fault, and no other file is read.
+ * directory without a manifest, or with another program's, has no faults. `wanted`: selects the files to read; default:
+ * all that the manifest names. If manifest.json is missing, differs or is invalid, that is the only fault, and no other
+ * file is read.
  */
 export async function checkFiles(
   directory: string,
@@ -140,7 +141,7 @@ async function faultOf(
   return { file: path, expected: sha256, found: read.sha256, message }
 }
 
-/** Reads a file; null if it is missing, and a predicate that says why if it cannot be read. */
+/** Reads a file; null if it is missing. If it cannot be read, returns why, as words to follow the file's path. */
 async function readWhole(path: string): Promise<Buffer | string | null> {
   if (pathKind(path).kind === 'nothing') return null
   return unreadable(path, 'file') ?? (await readFile(path).catch(failedRead))
@@ -148,7 +149,7 @@ async function readWhole(path: string): Promise<Buffer | string | null> {
 
 const failedRead = (thrown: unknown): string => `cannot be read: ${asError(thrown).message}`
 
-/** Sha256 and size of a file; or `why`, a predicate, if it cannot be read. */
+/** Sha256 and size of a file; if it cannot be read, `why`: words to follow the file's path. */
 export type ReadDigest =
   | { readonly sha256: string; readonly bytes: number; readonly why?: undefined }
   | { readonly why: string }
@@ -171,13 +172,13 @@ export async function sha256Of(path: string): Promise<string> {
   return hash.digest('hex')
 }
 
-/** Names of the weight files in a directory, sorted. Earlier Troupe versions put the optimizer's state beside them. */
+/** Names of the weight files in a directory, sorted; without the optimizer.safetensors of earlier Troupe versions. */
 export const weightFiles = (names: readonly string[]): readonly string[] =>
   names.filter(name => name.endsWith('.safetensors') && name !== optimizerFile).sort()
 
 /**
- * sha256 over the bytes of weight files in the order of their names, in hex, as troupe_policy computes it. @throws Error
- * with the path of a file that cannot be read
+ * Returns the sha256 over the bytes of weight files in the order of their names, in hex, as troupe_policy computes it.
+ * @throws Error with the path of a file that cannot be read
  */
 export async function weightsDigest(directory: string, names: readonly string[]): Promise<string> {
   const hash = createHash('sha256')

@@ -1,9 +1,9 @@
 /**
  * Checks the files that an inference server loads a model from, before the server is started.
  *
- * in   a model's directory        out  nothing, or the first file that differs from the manifest beside it
- * Invariant: engines that start at once, or again, share one check, as long as no file has changed its size, its time or
- * its inode. A directory without a manifest is not checked.
+ * in   a model's directory        out  nothing, or an error with the first file that differs from its manifest.json
+ * Invariant: engines that start at once, or again, share one check, as long as no file has changed its size, its time
+ * or its inode. A directory without a manifest is not checked.
  */
 import { readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -12,7 +12,7 @@ import { checkFiles, faultsText, manifestName, ofModel } from './manifest'
 
 const checks = new Map<string, { readonly state: string; readonly check: Promise<void> }>()
 
-/** @throws TroupeError engine.model_damaged */
+/** Checks a model. @throws TroupeError engine.model_damaged if a file differs or the directory cannot be read */
 export async function checkModelFiles(directory: string): Promise<void> {
   const state = await stateOf(directory)
   const known = checks.get(directory)

@@ -1,4 +1,4 @@
-/** Format of the list of a version's files, for the server of weights and for its clients. */
+/** Name under which the weight server serves the list of a version's files to the engines' hosts. */
 export const listName = 'files.json'
 /** Name of the folder, below a version's directory, that holds its adapters. */
 export const adapterFolder = 'adapter'

@@ -32,8 +32,9 @@ const promptTokens = 4096
 const longestContext = 32_768
 
 /**
- * Builds a chat's configuration. --set overrides the defaults and --engine; the other options override --set. The
- * chat's temperature is `evaluation.temperature`, because that field may be 0 and a rollout's may not.
+ * Builds a chat's configuration. --set overrides the defaults, --model, --template and --engine; --max-tokens, --turns,
+ * --calls, --temperature and --seed override --set. The chat's temperature is `evaluation.temperature`, because that
+ * field may be 0 and a rollout's may not.
  * @throws TroupeError cli.wrong_usage, config.invalid, config.bad_engine
  */
 export async function chatConfig(options: ChatModelOptions): Promise<RecipeConfig> {

@@ -1,4 +1,4 @@
-/** Summary of an exchange: a line for people on stderr, a JSON line for programs on stdout. */
+/** Summary of an exchange (one answer of a chat): a line on stderr, or with --json a JSON line on stdout. */
 import type { RolloutRequested } from '../../messages/facts'
 import { escapeForTerminal } from '../io/terminal'
 import type { Exchanged } from './exchange'

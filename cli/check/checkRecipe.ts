@@ -100,7 +100,7 @@ async function partsOf(
   }
 }
 
-/** Conversations of the cold start; none if they cannot be read, which `dataFaults` reports. */
+/** Conversations of the cold start; none if they cannot be read (for files of problems, `dataFaults` reports that). */
 async function conversationsOf(config: RecipeConfig, recipe: Recipe): Promise<readonly (readonly ChatMessage[])[]> {
   if (config.coldStart === undefined || recipe.hasSlowTasks === true) return []
   return (await recipe.demonstrations?.(config).catch(() => [])) ?? []

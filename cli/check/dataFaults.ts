@@ -2,8 +2,8 @@
  * Checks the recipe's data: makes its tasks, and says which rows of its files cannot be used.
  *
  * in   a recipe        out  the faults; the first tasks for training and for evaluation, at most `most` of each
- * Files of problems are read whole. Tasks that another program makes are not made. The recipe's function `tasks` gets
- * `tasksMs`; after that, no tasks are returned. In both cases `said` gives the reason.
+ * Files of problems are read whole. If another program makes the tasks, or the recipe's function `tasks` takes longer
+ * than `tasksMs`, no tasks are returned; `said` then gives the reason.
  */
 import { resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'

@@ -101,7 +101,7 @@ function sizesOf(config: RecipeConfig): { readonly parameters: number; readonly 
   try {
     architecture = architectureOf(config)
   } catch {
-    return undefined // the model's directory is a fault of its own
+    return undefined // modelFaults reports that the model cannot be read
   }
   const { model, train } = config
   if (typeof architecture.hidden_size !== 'number') return undefined

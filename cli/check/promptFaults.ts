@@ -17,7 +17,7 @@ import { pythonEnvironment, pythonPath } from '../../runtime/python'
 import { error, type Fault, warning } from './fault'
 
 const measureMs = 10_000
-/** Number of longest, and of shortest, prompts of each split that are rendered. */
+/** Number of longest and of shortest prompts of each split, and of shortest conversations, that are rendered. */
 const ofEachEnd = 8
 /** Assumed number of characters per token, used if the tokenizer does not exist yet. */
 const charsPerToken = 3
@@ -116,9 +116,7 @@ export async function promptFaults(
   }
 }
 
-/**
- * Returns the `ofEachEnd` tasks with the shortest and with the longest texts; all tasks if there are no more of them.
- */
+/** Returns the `ofEachEnd` tasks with the shortest texts and as many with the longest; all if there are not more. */
 function ends(tasks: readonly Task[]): readonly Task[] {
   const sorted = tasks.toSorted((a, b) => charsOf(a.messages) - charsOf(b.messages))
   return sorted.length <= 2 * ofEachEnd ? sorted : [...sorted.slice(0, ofEachEnd), ...sorted.slice(-ofEachEnd)]
@@ -126,7 +124,7 @@ function ends(tasks: readonly Task[]): readonly Task[] {
 
 const charsOf = (messages: Conversation): number => messages.reduce((sum, { content }) => sum + content.length, 0)
 
-/** `24`, or `24 to 45`. */
+/** Formats the smallest and the largest number as `24 to 45`; as `24` if they are equal. */
 function spanOf(tokens: readonly number[]): string {
   const [least, most] = [Math.min(...tokens), Math.max(...tokens)]
   return least === most ? String(least) : `${least} to ${most}`

@@ -1,5 +1,6 @@
 /**
- * Checks the reward: its names, and a Python reward's file by its interpreter, without running a line of it.
+ * Checks the names of the rewards that the recipe and its tasks use, and the file of a Python reward: its interpreter
+ * parses it, but runs no line of it.
  *
  * in   a recipe and its tasks        out  the faults
  */
@@ -28,7 +29,7 @@ export function rewardNameFaults(
       ? []
       : [error('config.unknown_reward', place, `unknown reward '${name}'${didYouMean(name, known)}`, cure)]
   const others = tasks.filter(task => task.reward !== '' && task.reward !== reward.name)
-  const ofTasks = new Map(others.toReversed().map(task => [task.reward, task])) // the first task of each name
+  const ofTasks = new Map(others.toReversed().map(task => [task.reward, task])) // for each reward, its first task
   return [
     ...unknown('reward.name', reward.name),
     ...Object.keys(reward.weights ?? {}).flatMap(name => unknown(`reward.weights.${name}`, name)),

@@ -114,7 +114,7 @@ function mcpFaults({ tools }: RecipeConfig): readonly Fault[] {
 export const secretFaults = (place: string, ref: SecretRef): readonly Fault[] =>
   faultsOf(place, () => resolveSecret(ref))
 
-/** Says that `onPath` does not find a program. */
+/** Text of a fault: `onPath` does not find the program. */
 export const notThere = (program: string): string =>
   program.includes('/') ? `the program ${program} does not exist` : `no program '${program}' on PATH`
 

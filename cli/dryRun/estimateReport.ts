@@ -47,7 +47,7 @@ export const isTiny = ({ hardware }: RecipeConfig, { parameters }: Estimate): bo
 export const tinyText = (name: string, { parameters }: Estimate): string =>
   `${name}: ${(parameters / 1e6).toFixed(1)}e6 parameters, which a CPU trains; with a \`hardware\` section the dry run estimates the run on it\n`
 
-/** Formulas are left out on a terminal that is too narrow for them. */
+/** Formats the estimate as text. A formula that does not fit the terminal's width is left out. */
 export function estimateText(name: string, hardware: HardwareConfig, estimated: Estimate): string {
   const room = roomOf(process.stdout) ?? Number.POSITIVE_INFINITY
   const lines = (figures: readonly Figure[]) =>

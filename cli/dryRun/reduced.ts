@@ -63,7 +63,7 @@ export function reduce(
     'train.threads': 1,
     'engine.threads': 1,
     'train.dtype': 'float32',
-    // Adapters beside frozen random weights do not learn the answer's form from so few demonstrations.
+    // No adapters: beside frozen random weights they do not learn the answer's form from so few demonstrations.
     'train.lora': undefined,
     'train.microBatchTokens': Math.min(train.microBatchTokens, 2048),
     ...(train.overlong === undefined

@@ -59,7 +59,7 @@ export function parseExecLine(text: string): ExecLine | BadLine {
     // An optional field that is null counts as missing, because many JSON writers write null for it.
     const missing = given === null && !REQUIRED.includes(name)
     if (!missing && !field.is(given)) return { id, reason: `${name} must be ${field.what}` }
-    // Python would receive a replacement character for text that is not valid Unicode.
+    // Text that is not valid Unicode is refused, because Python would receive a replacement character in its place.
     const wrong = isText(given) ? notUnicode(given as string) : undefined
     if (wrong) return { id: name === 'id' ? null : id, reason: `${name} must be Unicode text; ${wrong}` }
   }

@@ -29,7 +29,7 @@ export async function trainArms<A extends { readonly arm: string }>(
   return runs
 }
 
-/** Returns the value of a figure in each run of one arm, in the order of the seeds. */
+/** Returns the value of a metric (`figure`) in each run of one arm, in the order of the seeds. */
 export const figureOf = <T extends number | null>(
   runs: readonly TrainedArm[],
   arm: string,

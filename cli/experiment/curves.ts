@@ -41,7 +41,7 @@ export function curve(runs: readonly ArmRun[], figure: (step: StepReport) => num
   })
 }
 
-/** Draws one figure of the steps, with a curve for each arm. */
+/** Makes the picture of one metric over the steps, with a curve for each arm. */
 export function curvePicture(
   runs: readonly ArmRun[],
   { name, caption, title }: { readonly name: string; readonly caption: string; readonly title: string },

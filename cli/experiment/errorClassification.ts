@@ -1,6 +1,6 @@
 /**
- * Experiment error-classification: compares two ways to recognise a failed call, by the status that the executor
- * records and by words in the response (the released code).
+ * Experiment error-classification: compares two ways to recognise a failed call: by the status that the executor
+ * records, and by words in the response, as the code that the paper's authors released does.
  *
  * Every snippet runs in the sandbox through the tool that a model uses. Then RoC (resample on correct) selects from
  * groups in which half of the right rollouts made a valid call whose output looks like an error; a classifier by words
@@ -102,8 +102,8 @@ export const errorClassification: Experiment = async () => {
 }
 
 /**
- * Share (0 to 1) of the right rollouts kept by RoC that made the suspect call, if that call counts as `errors` failed
- * calls.
+ * Among the right rollouts that RoC keeps, the share (0 to 1) that made the suspect call, if that call counts as
+ * `errors` failed calls.
  */
 function keptShare(errors: number): number {
   let suspect = 0

@@ -5,7 +5,7 @@
 export interface SuspectCode {
   readonly what: string
   readonly code: string
-  /** True when the snippet's process exits as failed. */
+  /** True if running the snippet is a failed call. */
   readonly fails: boolean
 }
 

@@ -1,7 +1,7 @@
 /**
  * Runs `troupe train` in a child process, for an arm of an experiment.
  *
- * in   a recipe in the form of YAML, a directory        out  its steps and its summary, as --json prints them
+ * in   a recipe, a directory        out  the run's steps and its summary, as --json prints them
  * Invariant: an arm's log stays in the directory, so that `troupe replay` can look up a figure of the report. An arm
  * that has finished with the same recipe is not run again; an interrupted one is resumed.
  */

@@ -28,7 +28,7 @@ const localSequences = 8
 /** Default number of whole contexts that fit a local engine's KV cache, without a recipe; --set overrides it. */
 const localContexts = 4
 
-/** @throws TroupeError cli.wrong_usage, config.bad_engine, config.invalid, config.no_recipe */
+/** Resolves the recipe. @throws TroupeError cli.wrong_usage, config.bad_engine, config.invalid, config.no_recipe */
 export async function gatewayConfig(name: string | undefined, options: GatewayModelOptions): Promise<RecipeConfig> {
   if (name === undefined) {
     const config = await chatConfig({ temperature: 1, ...options })
@@ -52,7 +52,7 @@ export async function gatewayConfig(name: string | undefined, options: GatewayMo
   return value
 }
 
-/** @throws TroupeError cli.wrong_usage for an option that only a gateway without a recipe has */
+/** Refuses options that only a gateway without a recipe has. @throws TroupeError cli.wrong_usage */
 function refuseUnused(name: string, { temperature, maxTokens }: GatewayModelOptions): void {
   const given = [
     ['--temperature', 'rollout.sampling.temperature', temperature],

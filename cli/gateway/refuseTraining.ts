@@ -5,7 +5,7 @@
 import { TroupeError } from '../../runtime/errors'
 import type { Journal } from '../../runtime/journal/journal'
 
-/** @throws TroupeError gateway.run_in_training */
+/** Checks the run's log. @throws TroupeError gateway.run_in_training if one of these commands started the run */
 export async function refuseTraining(journal: Pick<Journal, 'offsets'>, run: string): Promise<void> {
   // These commands write a claim to the topic `learner` when they start a run; a gateway writes nothing to it.
   const { next } = await journal.offsets('learner', 0)

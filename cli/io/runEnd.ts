@@ -13,7 +13,7 @@ export interface RunEnded {
   readonly reason: string
 }
 
-/** @param what the run in words, such as `the rehearsal` */
+/** Waits at most `withinMs`. @param what the run in words, for the reason, such as `the rehearsal` */
 export async function runEnd(
   finished: Promise<RunFinished>,
   { stopped }: Pick<StopSignals, 'stopped'>,

@@ -4,7 +4,7 @@
  * in   calls of a client        out  what the tool's command (tools.ts) prints, as text
  * Invariants: a call only reads the log, except `fork`, which the user must allow with --allow-fork. A text of more
  * than `longestAnswer` characters is cut; a command that takes longer than `readMs` (a fork: `forkMs`) is killed and
- * refused. At most `mostAtOnce` commands run at once; a further call is refused.
+ * its call gets an error. At most `mostAtOnce` commands run at once; a further call is refused.
  */
 import { execFile } from 'node:child_process'
 import { join } from 'node:path'

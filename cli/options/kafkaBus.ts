@@ -3,7 +3,7 @@ import type { Bus } from '../../runtime/bus/bus'
 import { openKafkaBus } from '../../runtime/bus/kafka/kafkaBus'
 import { TroupeError } from '../../runtime/errors'
 
-/** @throws TroupeError cli.wrong_usage for an address that is not Kafka's; the errors of `openKafkaBus` */
+/** Opens the bus. @throws TroupeError cli.wrong_usage if the address is not Kafka's; the errors of `openKafkaBus` */
 export async function kafkaBus(address: string): Promise<Bus> {
   if (address.startsWith('kafka:')) return openKafkaBus(address)
   throw new TroupeError('cli.wrong_usage', {

@@ -8,7 +8,7 @@
 import type { MetricsRegistry, Reading } from '../../runtime/metrics'
 
 export interface Backlog {
-  /** Pass it as the run's metrics registry. */
+  /** Registry that the caller gives to the run, whose actors report their depths and waits to it. */
   readonly metrics: MetricsRegistry
   /**
    * Returns the longest time in ms that a message handled since the last call waited in its mailbox. If none was

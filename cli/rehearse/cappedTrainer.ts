@@ -1,7 +1,7 @@
 /**
  * Shortens the batches of a rehearsal's trainer: it computes every sequence, but at most `mostTokens` tokens of each.
  *
- * in   the trainer's calls        out  the same calls, with shorter sequences; how many tokens were left out
+ * in   the trainer's calls        out  the same calls, with shorter sequences; numbers of tokens before and after
  * The learner reads and assembles the batch whole before this trainer shortens it. The small model still costs about 20
  * µs a token on two cores, so a whole batch of the paper (33 million tokens) would take too long.
  * Invariant: the number of sequences, their groups and their advantages stay; each sequence keeps at least one sampled

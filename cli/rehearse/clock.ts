@@ -2,11 +2,11 @@
  * The clock of a rehearsal: simulated time runs faster than real time, but slows down while the plane (this process's
  * actors) is behind.
  *
- * in   the highest speed, how long messages wait for their actors, pulses of real time
- * out  an Effects whose time, timers and ticks all run on simulated time; how far the plane held the clock back
+ * in   the highest speed, how long messages wait for their actors, pulses (calls of a timer every `pulseMs`)
+ * out  an Effects (source of time and timers for actors) on simulated time; the lost share of the highest speed
  * Invariant: deadlines, ticks, engines and tools share this clock, so none of them runs ahead of another. A pulse
  * advances the clock by a bounded time, however long the event loop was blocked before it: a busy machine makes the
- * rehearsal longer, but makes no deadline pass.
+ * rehearsal longer, but is never the reason why a deadline passes.
  */
 import { type Effects, systemEffects } from '../../runtime/effects'
 
@@ -34,8 +34,8 @@ export interface ClockOptions {
   /** Highest speed, as a multiple of real time. */
   readonly speed: number
   /**
-   * Returns the longest real time in ms that a message has waited for its actor since the last call; asked once every
-   * `adjustMs`.
+   * Returns the longest real time in ms that a message handled since the last call of this function had waited for its
+   * actor. The clock calls it once every `adjustMs`.
    */
   readonly waitMs: () => number
   /** Source of real time in ms. Default: the system's. */
@@ -53,8 +53,8 @@ const longestPulseMs = 100
 const adjustMs = 100
 /**
  * Simulated time, in ms, that a message may wait for its actor. While messages wait longer, this process's actors are
- * behind and the speed falls; while they wait less than half of it, the speed rises. A turn of the paper's lengths
- * takes about a minute.
+ * behind and the speed falls; while they wait less than half of it, the speed rises. It is short beside a turn of the
+ * paper's lengths, which takes about a minute.
  */
 const allowedWaitMs = 1000
 /** Factor on the speed, applied every `adjustMs` while messages wait longer than `allowedWaitMs`. */

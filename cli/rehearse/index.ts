@@ -2,7 +2,7 @@
  * `troupe rehearse RECIPE`: runs a recipe at its full size with simulated engines, at high speed, without a GPU.
  *
  * in   a recipe
- * out  a report: rollouts lost, deadlines, refills, stages, checkpoints, memory, bytes of log, what the real run takes;
+ * out  a report: rollouts lost, deadlines, refills, stages, checkpoints, memory, bytes of log, the real run's duration;
  *      exit code 0 when the run's outcome is `done` and no rollout was lost or left open
  */
 import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs'
@@ -121,8 +121,8 @@ async function run(name: string, options: Options): Promise<number> {
 }
 
 /**
- * Path of the chat template that the recipe names, so that prompts have the form of the run's; of the plain Hermes
- * template if the recipe names none or its file is missing.
+ * Returns the path of the recipe's chat template, so that prompts have the same form as in the real run; the path of
+ * the plain Hermes template if the recipe names none or its file is missing.
  */
 function templateOf({ model }: RecipeConfig): string {
   return model.template !== undefined && existsSync(model.template) ? model.template : plainTemplate

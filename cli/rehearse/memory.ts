@@ -1,5 +1,6 @@
 /**
- * Measures the memory and CPU time of this process and of all processes that it has started, by part.
+ * Measures the memory and CPU time of this process and of all its descendants, by part of the rehearsal (node, trainer,
+ * renderers, sandbox and helpers, making the model).
  *
  * in   /proc, sampled every 2 s        out  peaks by part and of the sum, MiB; CPU seconds
  * `privateMib` is memory that only one process can use (RssAnon); the rest of `residentMib` is mostly the log's file,

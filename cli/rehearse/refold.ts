@@ -1,9 +1,10 @@
 /**
- * Measures how long the owners of rollouts need to rebuild their state after a crash: folds the facts of all rollouts.
+ * Measures how long the owners of rollouts (the actors that hold rollouts' state) need to rebuild their state after a
+ * crash: folds the facts of all rollouts.
  *
  * in   a rehearsal's journal        out  seconds, facts
- * Invariant: the measured time is an upper bound. It covers all facts of the rehearsal; a real owner begins at the
- * oldest open group, so that a resume in the middle of a step reads at most that step.
+ * Invariant: the measured time is an upper bound. It covers the facts of all the rehearsal's rollouts; after a crash,
+ * an owner folds only the facts from the oldest group that is still open.
  */
 import { coordinator } from '../../actors/rollouts/coordinator'
 import { grouper } from '../../actors/rollouts/grouper'

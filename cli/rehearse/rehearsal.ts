@@ -1,11 +1,11 @@
 /**
- * Runs a rehearsal: the whole run in this process, with simulated engines on the rehearsal's clock.
+ * Runs a rehearsal: all actors of the run in this process, with simulated engines on the rehearsal's clock.
  *
- * in   the rehearsed recipe, an engine model, limits of speed and of the trainer
+ * in   the rehearsed recipe, an engine model, the clock's highest speed, the most tokens of a sequence that are trained
  * out  what happened, how long it took, memory and bytes
  * Invariant: everything between the engines' tokens and the trainer's sequences is what a run has: bus, journal,
- * scheduler, coordinators, dispatcher, verifier, curriculum, learner, checkpoints. When it returns, its processes have
- * ended.
+ * scheduler, coordinators, dispatcher, verifier, curriculum, learner, checkpoints; only most tool calls are simulated
+ * (tools.ts). When it returns, the processes that it started have ended.
  */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -5,8 +5,9 @@
  * out  the recipe to run; the list of fields that differ
  * Invariant: groups, rollouts, contexts, turns, selection, staleness, deadlines, loss, retention and the rules of
  * alarms are the recipe's. Every other field that differs is in the list, except the trackers (none), the model's
- * vocabulary and template, the engine's kind, file, addresses, start and `entropies`, and switches of a run on a CPU
- * (device, dtype, threads, alarms that stop). Problems, demonstrations and the reward (`math`) are the rehearsal's own.
+ * source, vocabulary, added tokens and template, the fields that name or start the recipe's engines, `entropies`, and
+ * switches of a run on a CPU (device, dtype, threads, alarms that stop). Problems, demonstrations and the reward
+ * (`math`) are the rehearsal's own.
  */
 import { longestContext, type Recipe, type RecipeConfig, type RecipeInput, withoutUsual } from '../../config'
 import type { ChatMessage, Task } from '../../messages/facts'
@@ -60,7 +61,7 @@ export function rehearsed(
     'train.steps': steps,
     'train.ranks': 1,
     'train.nodes': 1,
-    // At least one checkpoint is written after a step.
+    // At most the number of steps, so that at least one checkpoint is written.
     'train.checkpointEvery': Math.min(train.checkpointEvery, Math.max(1, steps)),
     ...(config.coldStart === undefined
       ? {}
@@ -82,7 +83,7 @@ export function rehearsed(
     },
     stages: allStages ? stages.map((stage, at) => shortened(stage, at, stages.length, options.steps, rollout)) : stages,
     evaluation: evaluation.every > 0 && allStages ? { ...evaluation, every: options.steps } : evaluation,
-    // Simulated engines hold no GPU, so engines and trainer do not take turns.
+    // Simulated engines hold no GPU, so engines and trainer need no plan for sharing the GPUs.
     ...(config.hardware === undefined ? {} : { hardware: { ...config.hardware, plan: undefined } }),
     trackers: undefined,
     alarms: withoutUsual(config.alarms).map(alarm => ({ ...alarm, stop: false })),
@@ -103,7 +104,10 @@ export function rehearsed(
 
 type Stage = RecipeConfig['stages'][number]
 
-/** Returns the stage shortened to `steps` steps, which measures at most as many problems as a step has groups. */
+/**
+ * Returns the stage with an end after `steps` steps; the last stage ends with the run instead. If the stage measures
+ * problems before it begins, it measures at most as many as a step has groups.
+ */
 function shortened(
   stage: Stage,
   at: number,

@@ -11,7 +11,7 @@ import { allParts, type MemoryPeak } from './memory'
 import type { Rehearsal } from './rehearsal'
 import type { Change } from './rehearsed'
 
-/** Duration of the real run, from simulated generation and the estimate of training. */
+/** Duration of the real run without the cold start, from simulated generation and the estimate of training. */
 export interface RealRun {
   readonly stepSeconds: number
   readonly generationSeconds: number

@@ -17,7 +17,7 @@ import { deriveSeed } from '../../runtime/effects'
 import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { answerIn } from '../dryRun/reduced'
 
-/** Truth of every problem of a rehearsal, and the answer of a rollout that is wrong. */
+/** Right answer to every problem of a rehearsal; `wrong` is the answer of every rollout that is wrong. */
 export const truth = '17'
 const wrong = '18'
 
@@ -45,8 +45,8 @@ const oddsSpread = 2.5
 
 export interface ScriptOptions {
   /**
-   * Upper bound on a training rollout's response tokens. Lengths are drawn around half of it, or of the request's budget
-   * where that is smaller; an evaluation with a larger budget draws from the same lengths.
+   * Upper bound on a training rollout's response tokens. Lengths are drawn around half of it, or around half of the
+   * request's budget where that is smaller; an evaluation with a larger budget draws from the same lengths.
    */
   readonly responseTokens: number
   /** Upper bound on a training rollout's turns. */

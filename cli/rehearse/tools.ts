@@ -4,8 +4,8 @@
  * in   calls of the Python tool        out  their outcomes; how many calls were simulated and how many ran
  * A simulated call lasts as long as a call of the simulator's loads (kernels/simulator/workload.ts) on the rehearsal's
  * clock, and obeys its deadline. A real call lasts as long as the sandbox takes.
- * Invariant: simulated and real calls of the script's code (script.ts) fail alike. A simulated call fails if its code
- * contains `raise `, as the script's failing code does.
+ * Invariant: the same code of the script (script.ts) fails in simulated and in real calls: a simulated call fails if
+ * its code contains `raise `, as the script's failing code does.
  */
 
 import { pythonToolIn } from '../../actors/tools/pythonTool'

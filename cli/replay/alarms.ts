@@ -67,6 +67,7 @@ function alarmOf(text: string): Alarm {
   if (!parsed.success) {
     throw refuse(parsed.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`).join('; '))
   }
-  if (parsed.data.name === stalled.name) throw refuse('a clock raises this alarm, only in a live run; no step does')
+  if (parsed.data.name === stalled.name)
+    throw refuse('a timer raises this alarm in a live run; no recorded step can raise it')
   return completeAlarm(parsed.data)
 }

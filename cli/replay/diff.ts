@@ -60,7 +60,7 @@ async function print(recorded: RecordedRun, a: Trajectory, b: Trajectory, { json
     return
   }
   const texts = tokenTexts(await modelDirectories(recorded))
-  // Lines of files stay whole, as they are in the files.
+  // Lines from files are not wrapped to the terminal's width, as the other lines are.
   const room = roomOf(process.stdout)
   const shown = lines(a, b, difference, texts).flatMap(line => wrapped(line, room, 5))
   process.stdout.write(`${[...shown, ...(files === undefined ? [] : filesLines(files))].join('\n')}\n`)
@@ -68,14 +68,15 @@ async function print(recorded: RecordedRun, a: Trajectory, b: Trajectory, { json
 
 const paint = painter(process.stdout)
 
-/** Compares the files that the trajectories left; undefined if the task of one has no environment. */
+/** Compares the files that the trajectories left; undefined if the task of either has no environment. */
 function filesOf(a: Trajectory, b: Trajectory) {
   if (a.request.task.environment === undefined || b.request.task.environment === undefined) return undefined
   const [left, right] = [snapshotAfter(factsIn(a)) ?? null, snapshotAfter(factsIn(b)) ?? null]
   const equal = left === right
   const store = { root: snapshotsRoot() }
   const differences = equal || left === null || right === null ? undefined : diffSnapshots(store, left, right)
-  // A snapshot's name also covers the shell's state, and is made otherwise by each driver.
+  // Snapshots with different names may hold the same files: the name also covers the shell's state, and each driver
+  // computes it in its own way.
   const same = equal || differences?.length === 0
   return { same, a: left, b: right, ...(differences === undefined ? {} : { differences }) }
 }

@@ -95,7 +95,7 @@ const noTokens = (left: readonly string[]) =>
     '`troupe replay ls` lists the trajectories of a run, `troupe replay show T` the calls of a session',
   )
 
-/** Says which sampled tokens of captured sessions the table has not. */
+/** Says how many sampled tokens of captured sessions the table leaves out, and why. */
 const leftOutLines = ({ untrained, copied }: LeftOut): readonly string[] => [
   ...(untrained === 0
     ? []

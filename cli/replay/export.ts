@@ -1,8 +1,8 @@
 /**
  * `troupe replay export`: writes trajectories for other programs: JSON lines (Troupe's own or ATIF), tables, HTML
  * pages, a fixture, or fine-tuning data. The output goes to stdout or to --out; pages of several trajectories go to a
- * directory, or as one page to FILE.html. A captured session is written as its training rows, as the dashboard's page
- * or in a fixture; other formats refuse it.
+ * directory, or as one page to FILE.html. A captured session (of an agent that calls the gateway) is written as its
+ * training rows (jsonl), as the dashboard's page (FILE.html) or in a fixture; other formats refuse it.
  */
 import { join } from 'node:path'
 import { type Command, Option } from 'commander'
@@ -119,7 +119,7 @@ async function exportRun(target: string | undefined, options: ExportOptions): Pr
   })
 }
 
-/** True for the dashboard's page, which shows captured sessions as well. */
+/** True for `--format html --out FILE.html`, the dashboard as one page, which shows captured sessions as well. */
 const isOnePage = ({ format, out }: ExportOptions): boolean => format === 'html' && out?.endsWith('.html') === true
 
 async function writePages(recorded: RecordedRun, all: readonly Trajectory[], out: string | undefined): Promise<void> {
@@ -206,7 +206,7 @@ const whyNoRow = 'no call that is trained on has an answer that its client recei
 const namesOf = ([first, ...others]: readonly TrajectoryId[]): string =>
   others.length === 0 ? `session ${first}` : `session ${first} and ${others.length} more`
 
-/** Thrown inside the writing, so that no file is made or changed. */
+/** Error for sessions without a training row. Thrown before the temporary file replaces --out, so --out stays as is. */
 const noRow = (sessions: readonly TrajectoryId[]) =>
   usageError(
     'nothing_to_export',

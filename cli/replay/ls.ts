@@ -100,7 +100,7 @@ const titles = [
   'advantage',
 ]
 const widths = [16, 5, 9, 6, 5, 6, 5, 6, 6, 8, 9] as const
-/** Indexes of the columns, the most important first: a trajectory's result, then its size, then its selection. */
+/** Indexes of the columns, the most important first: a narrow terminal shows the first ones that fit. */
 const order = [0, 3, 2, 4, 7, 5, 1, 9, 6, 10, 8]
 const head = (idWidth: number) => titles.map((title, at) => title.padEnd(at === 0 ? idWidth : widths[at]!))
 const paint = painter(process.stdout)
@@ -124,7 +124,7 @@ function row(one: TrajectorySummary, idWidth: number): readonly string[] {
 
 const unitMs: Readonly<Record<string, number>> = { s: 1e3, m: 60e3, h: 3600e3, d: 86_400e3 }
 
-/** Parses a duration before now, or a date, to ms since 1970. */
+/** Parses a time, given as an age (`15m`: 15 minutes ago) or as a date, to ms since 1970. */
 function when(text: string): number {
   const ago = /^(\d+(?:\.\d+)?)([smhd])$/.exec(text.trim())
   if (ago !== null) return Date.now() - Number(ago[1]) * unitMs[ago[2]!]!

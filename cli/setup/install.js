@@ -14,8 +14,8 @@ const { say } = require('./say')
 const { cleanEnv, runTool } = require('./tool')
 
 /**
- * The uv that set-up uses. It has a folder of its own: which packages a venv holds must not depend on who installed
- * them.
+ * The uv that set-up uses. It lies in a folder of its own, not in the venv: which packages a venv holds must not depend
+ * on whether uv or pip installed them.
  */
 const uvPackage = 'uv==0.13.9'
 const uvFolder = uvPackage.replace('==', '-')
@@ -53,7 +53,7 @@ function uvSettings(listed) {
     if (!uvCanDo.has(key)) return undefined
     // pip writes a value as Python does: in double quotes if it contains an apostrophe.
     const value = single ?? double
-    // A list of several values is written with \n between them.
+    // pip writes a list of values with the two characters \n (no line break) between them.
     if (key === 'find-links') for (const one of value.split(/\\n|\s+/).filter(Boolean)) args.push('--find-links', one)
     if (key === 'no-index' && !/^(0|false|no|off)$/i.test(value)) args.push('--no-index')
     if (key === 'cert') env.SSL_CERT_FILE = value
@@ -85,8 +85,8 @@ for name in sys.argv[1:]:
     except Exception: pass`
 
 /**
- * @returns {Promise<'done' | 'unchanged' | 'broken'>} unchanged: uv installed nothing; broken: it ended while it
- *   installed, so a package may be half there
+ * @returns {Promise<'done' | 'unchanged' | 'broken'>} unchanged: uv was not used, or failed before it installed any
+ *   package; broken: uv failed after it had begun to install, so a package may be copied by half
  */
 async function installByUv(name, python, args, tool) {
   const listed = spawnSync(python, ['-m', 'pip', 'config', 'list'], {
@@ -117,12 +117,12 @@ async function installByUv(name, python, args, tool) {
  * modules that it names import. Python compiles the rest when it is imported.
  *
  * args: arguments that pip and uv have in common, such as -r FILE, --no-deps. pipArgs: what the user adds to pip's.
- * Rejects with a SetupError, and with `unchanged: true` if it is certain that nothing was installed.
+ * Rejects with a SetupError, which has `unchanged: true` if it is certain that nothing was installed.
  */
 async function install(name, python, args, pipArgs, tool, compiles = { folders: ['.'] }) {
   const uv = pipArgs.length === 0 ? await installByUv(name, python, args, tool) : 'unchanged'
   if (uv === 'done') return compile(name, python, tool, compiles)
-  // pip treats a half-copied package as installed.
+  // pip would take a package that uv copied by half for installed, and skip it.
   const again = uv === 'broken' && !args.includes('--force-reinstall') ? ['--force-reinstall'] : []
   const options = ['--no-input', '--no-compile', ...again]
   try {

@@ -10,7 +10,7 @@
 const fs = require('node:fs')
 const path = require('node:path')
 
-/** Distributions that torch's wheels require on Linux, besides torch itself. */
+/** Matches the dist-info folders of torch, and of the distributions that torch's wheels require on Linux. */
 const ofTorch = /^(torch|triton|nvidia_\w+|cuda_\w+)-[^-]+\.dist-info$/
 
 function packagesOf(venv) {
@@ -30,7 +30,7 @@ function filesOf(folder, distribution) {
   return [...files.filter(file => file !== record && !/^(\.\.|\/)/.test(file)), record]
 }
 
-/** @returns {number} how many distributions were linked */
+/** @returns {number} how many distributions were linked; 0 if torch cannot be linked: pip then installs it */
 function linkTorch(from, to, requirements) {
   const [theirs, ours] = [packagesOf(from), packagesOf(to)]
   const version = /^torch==(\S+)/m.exec(fs.readFileSync(requirements, 'utf8'))?.[1]
@@ -49,7 +49,7 @@ function linkTorch(from, to, requirements) {
       linked.push(target)
     }
   } catch {
-    // Another file system, or a file that is gone: pip installs everything.
+    // The venvs are on different file systems, or a file is gone: what was linked is removed, and pip installs torch.
     for (const file of linked) fs.rmSync(file, { force: true })
     return 0
   }

@@ -1,6 +1,6 @@
 /**
  * Lets one set-up run at a time: a lock file whose first line names its owner by pid and start time, further lines the
- * tools that the owner started. A second set-up prints the owner's pid and waits, for an hour at most. A lock whose
+ * tools that the owner started. A second set-up prints the owner's pid, waits, and fails after an hour. A lock whose
  * owner is gone (or whose pid now belongs to a younger process) is broken, after ending the tools (such as pip) that
  * outlived a killed set-up and would still write into the venv.
  */
@@ -99,7 +99,7 @@ async function withLock(file, work) {
     told = true
     if (performance.now() - began > waitLimitMs) {
       throw new SetupError(
-        `another set-up still holds ${file}`,
+        `another set-up still holds ${file} after ${waitLimitMs / 60_000} minutes`,
         'end that process, or delete the file if no set-up is running',
       )
     }

@@ -1,9 +1,9 @@
 /**
- * Installs the npm packages of a checkout when node_modules does not match package-lock.json: all of them, or, with
- * `omitDev` and until all have been asked for, those that a run needs, which take less than half the time.
+ * Installs the npm packages of a checkout when node_modules does not match package-lock.json. It installs all of them;
+ * with `omitDev`, unless an earlier set-up installed all, only those that a run needs, in less than half the time.
  *
- * `npm ci` makes node_modules anew. `npm install` is run instead if there is no package-lock.json, and if only
- * development packages are missing: a run that uses node_modules may be under way.
+ * `npm ci` deletes node_modules and makes it anew. `npm install` is run instead if there is no package-lock.json, and
+ * if only development packages are missing, so that a run that uses node_modules at this time is not disturbed.
  */
 const fs = require('node:fs')
 const path = require('node:path')

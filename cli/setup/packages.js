@@ -2,8 +2,8 @@
  * Installs packages for sandboxed programs, besides those of every set-up, in a venv of their own (`tools.packages`).
  *
  * in   pinned packages (NAME==VERSION), policy/requirements-sandbox.txt     out  a venv named by a digest of both
- * A package that is named replaces the set-up's version of it. What pip installed in the end, also for the packages'
- * own requirements, is in the venv's requirements.lock. runtime/python.ts computes the same path.
+ * A package that is named replaces the set-up's version of it. The venv's requirements.lock lists every version that
+ * was installed, also of the packages' own requirements. runtime/python.ts computes the same path of the venv.
  */
 const { createHash } = require('node:crypto')
 const { spawnSync } = require('node:child_process')

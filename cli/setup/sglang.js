@@ -18,7 +18,7 @@ const requirements = path.join(__dirname, 'sglang/requirements.txt')
 const kernels = path.join(__dirname, 'sglang/sgl_kernel')
 const kernelFiles = ['__init__.py', 'mamba.py'].map(name => path.join(kernels, name))
 
-/** Environment variables that make SGLang use the CPU; without them it looks for a GPU and finds none. */
+/** Environment variables of a server on a CPU. Without the first, SGLang looks for a GPU and finds none. */
 const environment = { SGLANG_USE_CPU_ENGINE: '1', TORCHDYNAMO_DISABLE: '1' }
 /** Flags of a server on a CPU. */
 const flags = [

@@ -14,7 +14,7 @@ function step(where) {
   return {
     name: 'sources',
     says: 'TypeScript that the first run needs',
-    isOptional: true, // whoever needs a source that is not compiled compiles it
+    isOptional: true, // a command that needs a source that is not compiled compiles it itself
     isDone: () => fs.existsSync(path.join(where.logs, 'ts')),
     async run() {
       const loads = entries.map(entry => `require(${JSON.stringify(path.join(where.root, 'cli', entry))})`)

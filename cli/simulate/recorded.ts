@@ -69,7 +69,8 @@ export function sizesOf({ kind, kvTokens: said, blockTokens, maxSequences, prefi
 }
 
 /**
- * Reads a rollout with at least one turn from its facts. An interrupted turn is not measured but counts for the load.
+ * Reads a rollout with at least one turn from its facts. A turn that was interrupted or preempted is not measured, but
+ * it counts for the load.
  * The time of a turn that was requested again counts from its first request; of two answers to an attempt the first
  * counts, as in the coordinator.
  */

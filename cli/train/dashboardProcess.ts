@@ -21,7 +21,7 @@ export function checkDashboardBus(bus: string): void {
   throw new TroupeError('cli.wrong_usage', {
     boundary: 'cli',
     retriable: false,
-    message: '--dashboard reads the log from another process, and a memory bus has no log there',
+    message: '--dashboard reads the log from another process, but the log of a memory bus exists only in this process',
     hint: 'leave out --bus memory:',
   })
 }
@@ -35,7 +35,7 @@ export function startDashboard({ bus, dir, run, port }: DashboardOf): () => void
     { stdio: ['pipe', 'ignore', 'inherit'], detached: true },
   )
   child.once('error', error => process.stderr.write(`dashboard: it could not be started: ${error.message}\n`))
-  child.stdin?.on('error', () => {}) // it has ended by itself, with its reason on stderr
+  child.stdin?.on('error', () => {}) // the dashboard has ended by itself, and its stderr says why
   child.unref()
   return () => child.stdin?.end()
 }

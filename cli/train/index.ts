@@ -82,7 +82,7 @@ export function registerTrain(program: Command): void {
     })
 }
 
-/** The recipe that the command names; else that of the run to resume; else that of the working directory. */
+/** Returns the recipe that the command names; else that of the run to resume; else that of the working directory. */
 export async function recipeOf(named: string | undefined, { resume, bus, dir }: TrainOptions): Promise<string> {
   if (named !== undefined) return named
   if (resume === undefined) return ownRecipe()

@@ -42,7 +42,7 @@ export async function recordedConfig(
     throw new TroupeError('cli.run_empty', {
       boundary: 'cli',
       retriable: false,
-      message: `run '${journal.run}' cannot be resumed: its log has no run.started`,
+      message: `run '${journal.run}' cannot be resumed: its log has no run.started, the fact that begins a run`,
       hint: 'start it again with --run instead of --resume',
     })
   }
@@ -87,7 +87,7 @@ export async function recordedSource(address: string, name: string, directory?: 
   })
 }
 
-/** Number of partitions of the run's topics; undefined before they exist. */
+/** Number of partitions of the run's topic `trajectories`; undefined before the topic exists. */
 export async function partitionsOfRun({ bus, run }: RunContext): Promise<number | undefined> {
   const topic = topicOnBus(run, 'trajectories')
   return (await bus.listTopics()).find(config => config.topic === topic)?.partitions

@@ -37,7 +37,8 @@ export function checkTrackersBus(bus: string, trackers: readonly string[]): void
   throw new TroupeError('cli.wrong_usage', {
     boundary: 'cli',
     retriable: false,
-    message: "the recipe's trackers read the log from another process, and a memory bus has no log there",
+    message:
+      "the recipe's trackers read the log from other processes, but the log of a memory bus exists only in this process",
     hint: "leave out --bus memory:, or add --set 'trackers=[]'",
   })
 }
@@ -78,7 +79,7 @@ function startTracker(
       detached: true,
     })
     child = started
-    started.stdin?.on('error', () => {}) // it has ended by itself, with its reason on stderr
+    started.stdin?.on('error', () => {}) // the tracker has ended by itself, and its stderr says why
     started.once('error', error => {
       say(`tracker ${to}: it could not be started: ${error.message}`)
       if (started.pid !== undefined) return
@@ -110,8 +111,8 @@ function startTracker(
   }
 
   /**
-   * Ends the process. Returns its exit code, or that of the latest one if none runs; null if it was killed or not
-   * started.
+   * Ends the tracker's process. Returns its exit code, or that of the latest process if none runs; null if that process
+   * was killed, or none could be started.
    */
   async function endOf(running: ChildProcess | undefined): Promise<number | null> {
     if (running === undefined) return latest
@@ -128,6 +129,6 @@ function lowered(pid: number): void {
   try {
     setPriority(pid, lowPriority)
   } catch {
-    // It has ended already, or the system does not allow it: the run is no worse off than with a usual priority.
+    // The tracker has ended already, or the system does not allow a lower priority: then it runs with the usual one.
   }
 }

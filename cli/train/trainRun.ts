@@ -101,7 +101,7 @@ export async function trainRun(
   const lost = new Promise<never>((_, reject) => {
     lose = reject
   })
-  lost.catch(() => {}) // the race below handles the rejection
+  lost.catch(() => {}) // avoids an unhandled rejection: the race below reports the error
   const opening = async () => {
     if (isShared(options)) await refuseWrongNameOn(context.bus, named, id)
     const partitions = await partitionsOfRun(context)

@@ -220,7 +220,7 @@ export function trainView(options: TrainViewOptions) {
       const { evalBefore, evalAfter, toolErrorsInPositives: errors } = summary
       const { recipeSteps = config.train.steps, place = '', resumedBy } = options
       const score = (e: Score) => `${shownScore(e)} (n ${e.n})`
-      // A run whose last stage was over before `train.steps` has no further step.
+      // A run that its last stage ended before `train.steps` is not short: resuming it would make no further step.
       const isShort = summary.outcome === 'done' && summary.steps >= config.train.steps && summary.steps < recipeSteps
       const parts = Object.entries(cpu.seconds)
       const total = parts.reduce((sum, [, s]) => sum + s, 0)

@@ -12,7 +12,7 @@ import { escapeForTerminal, painter } from '../io/terminal'
 
 const stuck: ReadonlySet<AnswererState> = new Set(['silent', 'down', 'gone', 'paused'])
 
-/** True if the answer to a wait cannot come: its answerer is silent, down, gone or paused. */
+/** True if a wait gets no answer until somebody acts: what owes the answer is silent, down, gone or paused. */
 export const isStuck = ({ waits }: Explanation): boolean => waits.some(({ oldest }) => stuck.has(oldest.state))
 
 const mostChains = 8

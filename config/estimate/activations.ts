@@ -26,7 +26,7 @@ export interface MicroBatchShape {
 
 export type GradientReduction = 'micro-batch' | 'update'
 
-/** Parameters of the seven matrices of a layer. */
+/** Number of parameters in the seven weight matrices of a layer (attention and MLP). */
 export function layerMatrices({ hidden, intermediate, heads, kvHeads, headDim }: ModelShape): number {
   return 2 * hidden * (heads + kvHeads) * headDim + 3 * hidden * intermediate
 }

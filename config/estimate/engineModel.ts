@@ -3,9 +3,9 @@
  * engines of a rehearsal use the same model.
  *
  * in   the sizes of a recipe        out  an engine model of the simulator
- * A step reads the weights once (`denseFloor`) or is bound by arithmetic (`densePerToken`), and reads the keys and
- * values that its decoding tokens attend to. Peak rates are those of the data sheet, times the recipe's assumed
- * utilizations: nothing here was measured on that hardware.
+ * A step of the engine (one forward pass of its batch) reads the weights once (`denseFloor`) or is bound by arithmetic
+ * (`densePerToken`), and reads the keys and values that its decoding tokens attend to. Peak rates are those of the data
+ * sheet, times the recipe's assumed utilizations: nothing here was measured on that hardware.
  */
 import type { EngineModel } from '../../kernels'
 import { engineMemory } from './memory'
@@ -13,7 +13,7 @@ import { kvBytesOf } from './modelShape'
 import { bytesOf } from './precision'
 import type { Sizes } from './sizes'
 
-/** Upper bound on the tokens of one step: vLLM's default on a GPU with at least 70 GB. */
+/** Upper bound on the tokens of one step of an engine: vLLM's default on a GPU with at least 70 GB. */
 const maxBatchTokens = 8192
 /**
  * Assumed milliseconds of a step that the host needs besides the GPU's work, such as for vLLM's scheduler and sampler.

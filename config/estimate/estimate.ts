@@ -52,7 +52,7 @@ export function estimate(
   }
 }
 
-/** Returns why GPUs and memory do not fit, each with its sum. */
+/** Returns why memory, KV cache, tensor parallelism, ranks or hosts do not fit the hardware, each with its numbers. */
 export function sizeFaults({ limits, train }: RecipeConfig, { sizes, trainer, engine }: EstimateParts): string[] {
   const { gpus, gpusPerHost, tensorParallel: tp } = sizes.hardware
   const { hosts } = sizes.placement

@@ -39,7 +39,7 @@ export interface TrainerBytes {
   readonly gathered: number
   /** Bytes of temporary tensors at the peak: logits, gradients, a layer that checkpointing computes again. */
   readonly working: number
-  /** The moment of a step in which the sum is largest. */
+  /** Name of the phase of a micro-batch in which the sum of activations, gathered and working is largest. */
   readonly moment: string
 }
 

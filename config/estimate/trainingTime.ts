@@ -1,11 +1,11 @@
 /**
- * Estimates the time of one step's training: products of the layers, the head and attention; AdamW's memory traffic;
- * the data that ranks send.
+ * Estimates the time of one step's training: matrix products of the layers, the head and attention; AdamW's memory
+ * traffic; the data that ranks send.
  *
  * in   the sizes of a recipe, its tokens        out  seconds, in all and by part
- * Assumptions: products reach `hardware.trainUtilization` of the peak, an update the whole memory bandwidth, and ranks
- * `hardware.interconnectGBps`; nothing overlaps. One measured step gives the real `trainUtilization`
- * (docs/training-measured.md).
+ * Assumptions: products run at `hardware.trainUtilization` of the peak FLOP/s, an update runs at the whole memory
+ * bandwidth, and ranks send at `hardware.interconnectGBps`; nothing overlaps. One measured step gives the real
+ * `trainUtilization` (docs/training-measured.md).
  */
 import { correctionOf } from '../sections/correction'
 import type { HardwareConfig } from '../sections/hardware'

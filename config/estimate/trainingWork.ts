@@ -21,7 +21,7 @@ export interface TrainedHow {
   readonly ranks: number
 }
 
-/** Sequences of a micro-batch, or their mean. `trained`: tokens whose log-probabilities the head computes. */
+/** `lengths`: tokens of each sequence of a micro-batch. `trained`: tokens whose log-probabilities the head computes. */
 export interface Sequences {
   readonly lengths: readonly number[]
   readonly trained: number
@@ -30,7 +30,7 @@ export interface Sequences {
 export interface MicroBatchWork {
   /** FLOPs of the layers' matrices, of the adapters and of the head. */
   readonly matrices: number
-  /** FLOPs of attention's products of two tokens of a sequence. */
+  /** FLOPs of attention's products (scores and weighted values), whose number grows with the pairs of tokens. */
   readonly attention: number
   /** Bytes that do not depend on the tokens: gradients that are added up, copies of weights, gathered shards. */
   readonly bytes: number

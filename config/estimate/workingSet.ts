@@ -27,7 +27,7 @@ export interface Moment {
   readonly gathered: number
 }
 
-/** The moment that takes the most memory. */
+/** Returns the phase in which the micro-batch takes the most memory. */
 export function peakMoment(step: MicroBatchShape): Moment {
   const moments = [headForward, headBackward, layerForward, layerBackward, layerReduction, embeddingGradient]
   const taken = ({ bytes, gathered }: Moment) => bytes + gathered
@@ -121,7 +121,7 @@ function embeddingGradient(step: MicroBatchShape): Moment {
   return {
     name: "the embedding's gradient",
     bytes: waitingHead(step) + own + streamBytes(step) * tokens * s.hidden,
-    // The gathered parameters, or the float32 copy of the gradients with the rank's share of their sum.
+    // The larger of: the gathered parameters; the float32 copy of the gradients with the rank's share of their sum.
     gathered: reduced + Math.max(root, whole - own - waitingHead(step) + sum * (1 + 1 / step.ranks)),
   }
 }

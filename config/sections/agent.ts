@@ -18,8 +18,8 @@ export const agentSection = z
      */
     command: z.array(z.string().min(1)).min(1).optional(),
     /**
-     * Python file with a function named `function`: (task) → None, or the agent's reward. The file is imported once,
-     * and each rollout is a fork of that process.
+     * Python file with the function that the field `function` names: (task) → None, or the agent's reward. The file is
+     * imported once, and each rollout is a fork of that process.
      */
     file: z.string().min(1).optional(),
     function: z.string().min(1).default('run'),
@@ -36,7 +36,7 @@ export const agentSection = z
     deadlineMs: positive.default(600_000),
     /** Upper bound on the address space of each process of the agent, MiB. Default: none. */
     memoryMb: positive.optional(),
-    /** Bytes of an agent's output that are kept; 0: none. */
+    /** Upper bound on the bytes of an agent's output that are kept; 0: none. */
     logBytes: z.number().int().nonnegative().default(65_536),
     /**
      * Source of the reward. grader: the recipe's `reward`, which judges the model's texts. agent: the agent posts it.
@@ -48,7 +48,7 @@ export const agentSection = z
      * dead; the last line that it prints is the reward.
      */
     check: z.array(z.string().min(1)).min(1).optional(),
-    /** Labels of the calls that are trained on. */
+    /** Labels of the agent's model calls that are trained on. */
     trains: z.array(label).min(1).default(['main', 'subagent', 'compaction']),
     /** Environment variables of the agent, besides PATH, HOME, LANG and those of the gateway. */
     environment: z.record(z.string(), z.string()).default({}),

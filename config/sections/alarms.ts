@@ -127,7 +127,7 @@ const known: Readonly<Record<string, Known>> = {
   },
 }
 
-/** Built-in alarm rule without a metric: a clock raises the alarm when no role has written a fact for `minutes`. */
+/** Built-in alarm rule without a metric: a timer raises the alarm when the run has written no fact for `minutes`. */
 export const stalled = {
   name: 'stalled',
   minutes: 30,

@@ -8,9 +8,9 @@
  */
 import { z } from 'zod'
 
-/** Lower end of a band of ratios around 1. */
+/** Lower end of a band around 1 of the ratio π_old / π_engine. */
 const low = z.number().nonnegative().lt(1)
-/** Upper end of a band of ratios around 1. */
+/** Upper end of a band around 1 of the ratio π_old / π_engine. */
 const high = z.number().gt(1)
 
 /** IcePop's band. Source: arXiv 2510.18855 §3. */

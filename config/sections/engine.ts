@@ -51,7 +51,7 @@ export const engineSection = z.strictObject({
   keepKv: z.boolean().default(false),
   /** For recorded engines: the run whose log answers; RUN on this run's bus, or RUN@BUS. */
   recording: z.string().optional(),
-  /** For simulated engines: file with the engine model, written by `troupe simulate --calibrate`. */
+  /** For simulated engines: file with the engine model, such as `troupe simulate --calibrate` writes. */
   modelFile: z.string().optional(),
   /** For simulated engines: median length of a turn, in tokens. */
   turnTokens: positive.default(256),

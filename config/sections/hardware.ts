@@ -54,7 +54,7 @@ export const hardwareSection = z.strictObject({
   tensorParallel: positive.default(1),
   /** Share of a GPU's memory that an engine may use. */
   engineMemoryShare: z.number().positive().max(1).default(0.8),
-  /** Assumed share of the peak FLOP/s that training reaches. */
+  /** Assumed share of the peak FLOP/s that training reaches, and that engines reach where arithmetic bounds them. */
   trainUtilization: z.number().positive().max(1).default(0.35),
   /** Assumed share of the memory bandwidth that generation reaches. */
   generationUtilization: z.number().positive().max(1).default(0.5),

@@ -16,7 +16,7 @@ export const limitsSection = z.strictObject({
   toolResponseChars: positive.default(2000),
 })
 
-/** Overrides of the recipe's limits for a part of a run. */
+/** Overrides of the recipe's limits, for a stage or for evaluations. */
 export const limitsOverride = z.strictObject({
   contextTokens: positive.optional(),
   promptTokens: positive.optional(),

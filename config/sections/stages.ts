@@ -32,7 +32,7 @@ const until = z
 
 const problems = z
   .strictObject({
-    /** Number of rollouts of each problem, by the policy that the stage begins with. */
+    /** Number of rollouts with which each problem is measured, sampled by the policy that the stage begins with. */
     samples: positive.default(8),
     /** Lower bound on the number of solved rollouts of a problem that stays in the stage. */
     minSolved: count.default(0),

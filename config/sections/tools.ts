@@ -69,7 +69,7 @@ export const toolsSection = z.strictObject({
   mcp: z.record(z.string(), mcpServerSchema).default({}),
   /** true: the prompt describes the tools, as hermes templates do. */
   inPrompt: z.boolean().default(true),
-  /** Number of calls that one sandbox runs at once. Default: 60 for each CPU core; 2 for each at level `none`. */
+  /** Number of calls that one sandbox runs at once. Default: 60 per CPU core; 2 per core at sandbox level `none`. */
   lanes: positive.optional(),
   memoryMb: positive.default(512),
   /** Path or name of the interpreter that runs the model's code. Default: `troupe setup`'s, with numpy and sympy. */

@@ -1,6 +1,6 @@
 /**
  * The recipe's experiment trackers: addresses that a run's metrics are sent to, as `track --to` takes them. `train`
- * starts a process for each; the run does not wait for them.
+ * starts a process for each; the run waits for them only at its end, for at most 10 s.
  */
 import { z } from 'zod'
 import { trackerAddress } from '../trackerAddress'

@@ -80,16 +80,16 @@ const fields = z.strictObject({
   /** true: a run with `rollout.maxStaleness` above 0 may start without a correction. */
   uncorrected: z.boolean().default(false),
   /**
-   * DAPO's soft punishment of long answers: over the last `bufferTokens` of responseTokens, the reward of a rollout
-   * falls with its length, by up to `penalty`.
+   * DAPO's soft punishment of long answers: over the last `bufferTokens` of `limits.responseTokens`, the reward of a
+   * rollout falls with its length, by up to `penalty`.
    */
   overlong: z.strictObject({ bufferTokens: positive, penalty: z.number().positive().default(1) }).optional(),
   /** Number of passes over the batch of a step; each makes one optimizer update for every mini-batch. */
   innerSteps: positive.default(1),
   /**
    * Number of mini-batches that a step's batch is cut into (PPO). π_old is the policy before the first update;
-   * `lossNorm` normalises by the mini-batch. A batch of fewer groups (or sequences) is cut into one mini-batch for
-   * each.
+   * `lossNorm` normalises by the mini-batch. If the batch has fewer groups (or sequences) than this number, each of
+   * them is a mini-batch.
    */
   miniBatches: positive.default(1),
   /**
@@ -119,8 +119,8 @@ const fields = z.strictObject({
   /** Number of trainer processes, each with a shard of every parameter (FSDP2); on GPUs, each process has one GPU. */
   ranks: positive.max(1024).default(1),
   /**
-   * Number of hosts that the ranks are spread over, the same number on each. The learner's host starts the first of
-   * them, rank 0 included; `troupe ranks` starts the others, each on its own host.
+   * Number of hosts that the ranks are spread over, the same number of ranks on each. The learner's host starts the
+   * first ranks, rank 0 included; on each other host, `troupe ranks` starts that host's ranks.
    */
   nodes: positive.max(128).default(1),
   /** Address on the learner's host where ranks of several hosts meet: HOST:PORT. Required if `nodes` is above 1. */
@@ -198,7 +198,8 @@ const checked = fields.superRefine((train, ctx) => {
       'nodes',
       `${train.ranks} ranks cannot be spread equally over ${train.nodes} hosts; change train.ranks or train.nodes`,
     )
-  if (clipLow === 1 && loss !== 'cispo') refuse('clipLow', 'must be below 1, because a ratio is never below 0')
+  if (clipLow === 1 && loss !== 'cispo')
+    refuse('clipLow', 'must be below 1 for this loss, because a ratio of probabilities is never below 0')
   if (dualClip > 0 && dualClip <= 1) refuse('dualClip', 'must be above 1, or 0 for off')
   if (dualClip > 0 && loss === 'cispo') refuse('dualClip', 'cispo has no dual clip: its weights are bounded already')
   if (train.icepop !== undefined && train.tisCap > 0)

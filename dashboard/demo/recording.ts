@@ -90,7 +90,7 @@ export async function unpackRecording(bytes: Uint8Array, directory: string): Pro
           same.push({ topic, partition: Number(partition), key, headers, value })
         }
         now = time
-        appended.push(bus.append(same)) // it takes the clock's time at once, and keeps the order
+        appended.push(bus.append(same)) // `append` reads the clock when it is called, and appends keep their order
         if (appended.length >= inFlight) await Promise.all(appended.splice(0))
       }
     }

@@ -36,7 +36,7 @@ export interface DashboardOptions extends RunsOptions {
 
 export interface Dashboard {
   readonly url: string
-  /** Token that actions need, when it is not that of `tokenFile`: for the address that is shown to the user. */
+  /** Random token that actions need if there is no `tokenFile`; the address that is shown to the user contains it. */
   readonly actionToken: string | undefined
   close(): Promise<void>
 }
@@ -47,6 +47,7 @@ const maxConnections = 256
 const maxStreams = 64
 
 /**
+ * Starts the dashboard's server.
  * @throws TroupeError dashboard.unsafe_bind, dashboard.cannot_listen, dashboard.no_page; SandboxError judge.bad_token
  */
 export async function openDashboard(options: DashboardOptions): Promise<Dashboard> {
@@ -119,7 +120,7 @@ function requestHandler(
           ? new TroupeError('dashboard.bad_query', {
               boundary: 'cli',
               retriable: false,
-              message: 'the URL of the request is not valid percent-encoding',
+              message: 'the URL of the request has a malformed escape; expected % and two hexadecimal digits',
             })
           : asError(thrown)
       const code = error instanceof TroupeError ? error.code : 'dashboard.failed'
@@ -149,7 +150,10 @@ function requestHandler(
 
   async function stream(request: IncomingMessage, response: ServerResponse, name: string, query: URLSearchParams) {
     if (streams >= maxStreams)
-      return json(response, 503, { code: 'dashboard.busy', message: `${streams} streams are open already` })
+      return json(response, 503, {
+        code: 'dashboard.busy',
+        message: `${streams} streams of facts are open already, the most that this server allows`,
+      })
     const gone = new AbortController()
     response.once('close', () => gone.abort())
     streams++
@@ -184,7 +188,7 @@ function json(response: ServerResponse, status: number, value: unknown): void {
 }
 
 const nothingThere = (response: ServerResponse): void =>
-  json(response, 404, { code: 'dashboard.not_found', message: 'nothing is at this address' })
+  json(response, 404, { code: 'dashboard.not_found', message: 'nothing is at this address; the page is at /' })
 
 function file(response: ServerResponse, files: PageFiles, name: string): void {
   const found = files.get(name === '' ? 'index.html' : name)

@@ -27,7 +27,7 @@ const mostListed = 200
 export interface RunsOptions {
   readonly bus: string
   readonly directory?: string
-  /** Run that is shown as the only one. */
+  /** Name of the only run to show; absent: all runs of the bus. */
   readonly only?: string
 }
 
@@ -60,7 +60,7 @@ export class OpenRuns {
 
   /** Calls `use` with a run that is up to date, and keeps it open meanwhile. @throws TroupeError run.not_found */
   async with<T>(name: string, use: (run: OpenedRun) => Promise<T>): Promise<T> {
-    // Counted before the run is awaited, or it could be closed in between.
+    // The use is counted before the run is awaited; otherwise the run could be closed in between.
     this.#users.set(name, (this.#users.get(name) ?? 0) + 1)
     try {
       const run = await this.#opened(name)
@@ -96,7 +96,7 @@ export class OpenRuns {
       if (this.#open.size <= mostOpen) return
       const run = await opening.catch(() => undefined)
       if (run === undefined || this.#users.has(name) || this.#open.size <= mostOpen) continue
-      if (this.#open.get(name) !== opening) continue // another call closes it
+      if (this.#open.get(name) !== opening) continue // another call of this method closes the run
       this.#open.delete(name)
       await run.close().catch(() => {})
     }

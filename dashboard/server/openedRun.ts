@@ -2,7 +2,7 @@
  * One run that the dashboard has open: its log, its index, and the facts of its small topics.
  *
  * in   a bus address, a run's name        out  the state as of the latest refresh
- * Invariant: the log is only read. A refresh reads records that are new since the last one, and each partition's last.
+ * Invariant: the log is only read. A refresh reads the records since the last refresh, and each partition's last one.
  */
 import { topicOnBus } from '../../messages/topics'
 import { placeText } from '../../replay/log/place'

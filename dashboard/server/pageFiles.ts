@@ -18,7 +18,7 @@ const types: Readonly<Record<string, string>> = {
   'page.css': 'text/css; charset=utf-8',
 }
 
-/** @throws TroupeError dashboard.no_page */
+/** Returns the page's files by name. @throws TroupeError dashboard.no_page */
 export async function pageFiles(): Promise<PageFiles> {
   await bundleInCheckout()
   const files = Object.entries(types).map(

@@ -47,7 +47,7 @@ export async function streamFacts(
     if (facts.length > 0) await send(`id: ${cursorOf(next)}\nevent: facts\ndata: ${JSON.stringify(facts)}\n\n`)
     else if (systemEffects.elapsed() - sentAt > heartbeatMs) await send(': alive\n\n')
     places = [...next]
-    // More facts are in the log already: they are sent without a pause.
+    // After a full event more facts may be in the log already: they are sent without a pause.
     if (facts.length < mostFacts) await sleep(pollMs, undefined, { signal }).catch(() => {})
   }
 }

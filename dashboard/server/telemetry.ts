@@ -41,8 +41,8 @@ export class Telemetry {
   }
 
   /**
-   * Tokens per second that an engine sampled over its last `rateOver` statuses; null for fewer than two statuses. Times
-   * without a status (the run stood still) and restarts of the engine's counter are left out.
+   * Tokens per second that an engine sampled over its last `rateOver` statuses; null for fewer than two statuses.
+   * Pauses of more than `longestGapMs` without a status, and restarts of the engine's counter, are left out.
    */
   tokensPerSecond(engine: string): number | null {
     const statuses = this.engines.get(engine) ?? []

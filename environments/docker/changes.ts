@@ -4,8 +4,8 @@
  * in   the Docker engine's list of changes, tar streams of the changed paths; the manifest of the snapshot from which
  *      the container started, empty if it started from an image
  * out  a manifest: by path its kind, mode, owner and digest of the content, or `gone`; contents of files, to `Contents`
- * Invariant: equal digests mean equal files over equal images; times do not count. A snapshot of an environment that
- * began from a snapshot holds the changes of both, so a fork that changed nothing has the digest of its origin.
+ * Invariant: equal digests mean equal files over equal images; times do not count. If an environment began from a
+ * snapshot, its own snapshots hold that snapshot's changes too: a fork that changed nothing has its origin's digest.
  */
 import { createHash } from 'node:crypto'
 import type { ManifestEntry } from '../snapshots/manifest'
@@ -38,7 +38,7 @@ interface Change {
 
 const gone = 'gone'
 
-/** Reads the changes of a container. It must be paused or have no live process, so that no file changes meanwhile. */
+/** Reads a container's changes. The caller must pause it or kill its processes first, so that no file changes. */
 export async function changesOf(
   engine: Engine,
   container: string,
@@ -59,11 +59,11 @@ export async function changesOf(
   const present = changes.filter(({ Kind }) => Kind !== 2)
   const added = new Set(present.filter(({ Kind }) => Kind === 1).map(({ Path }) => Path))
   for (const { Path, Kind } of present) {
-    // An added directory's stream holds everything below it.
+    // The tar stream of an added directory holds everything below it.
     if (Kind === 1 && hasAncestor(added, Path)) continue
     const above = Path.slice(0, Path.lastIndexOf('/'))
-    // In its list the engine replaces bytes of a name that are not UTF-8 by U+FFFD. It cannot find a path with U+FFFD,
-    // so the directory above it is read instead.
+    // In its list of changes the engine replaces bytes of a name that are not UTF-8 by U+FFFD. It cannot find a path
+    // with U+FFFD, so the directory above that path is read instead.
     const isUnknown = Path.includes('\ufffd')
     const query = { path: isUnknown ? above || '/' : Path }
     const stream = await engine.raw('GET', `/containers/${container}/archive`, { query, deadlineMs: 600_000 })

@@ -5,8 +5,8 @@
  * Invariant: a shell wrapper around the command writes the first line of standard output: its process id inside the
  * container, or why it started nothing. The command never writes that line. A deadline or an abort kills the processes
  * of the command's session and their descendants, in at most 50 scans of /proc; `reason` reports a command that still
- * runs `endMs` later. Docker reports the end by a signal as exit code 128 + signal, so 129 to 159 are read as signals 1
- * to 31.
+ * runs 5 s after its deadline. Docker reports the end by a signal as exit code 128 + signal, so 129 to 159 are read as
+ * signals 1 to 31.
  */
 import type { Socket } from 'node:net'
 import type { ExecRequest, ExecResult } from '../drivers/driver'
@@ -48,11 +48,11 @@ export interface CommandOptions extends ExecRequest {
 /** Interval in ms at which the Docker engine is asked if the command has ended, as long as the streams are open. */
 const lookMs = 200
 /**
- * Upper bound in ms on the wait for the wrapper's first line before a kill, for the kill, and for the command's end
- * after it.
+ * Upper bound in ms on each of three waits after a deadline or an abort: for the wrapper's first line, which names the
+ * process to kill; for the kill; and, from the deadline on, for the command's end.
  */
 const endMs = 5000
-const stillRuns = `the command still runs: it had not ended ${endMs / 1000} s after its kill`
+const stillRuns = `the command still runs: it had not ended ${endMs / 1000} s after its deadline`
 
 export async function runCommand(
   engine: Engine,
@@ -136,8 +136,8 @@ async function commandEnd(
         `/exec/${id}/json`,
       )
       if (!Running && ExitCode !== null) {
-        // Processes that the command left behind hold the streams open; what they write from now on is not the
-        // command's.
+        // Processes that the command left behind may hold the streams open. Output that arrived while the engine
+        // answered may still be the command's, so the loop goes on until none did.
         if (isOver || output.total() === seen) return ExitCode
         continue
       }
@@ -201,7 +201,7 @@ function readFrames(socket: Socket, limit: number): Frames {
     const after = first.subarray(end + 1)
     first = undefined
     if (line.startsWith('p ')) begun(Number(line.slice(2)))
-    else reason = line.replace(/^r /, '') // any other line is the engine's, which started nothing
+    else reason = line.replace(/^r /, '') // why nothing was started: the wrapper's line (`r …`) or the engine's own
     if (after.length > 0) add(1, after)
   }
   socket.on('data', part => {
@@ -220,7 +220,7 @@ function readFrames(socket: Socket, limit: number): Frames {
     ...{ started, ended },
     total: () => count[1] + count[2],
     taken: () => ({
-      // Without its first line the wrapper never ran: the engine says why on one of the streams.
+      // Without a first line from it, the wrapper never ran: the engine says why on one of the streams.
       reason: reason ?? (first === undefined ? undefined : `${first}${Buffer.concat(kept[2])}`.trim() || undefined),
       bytes: {
         ...{ stdout: Buffer.concat(kept[1]), stderr: Buffer.concat(kept[2]) },

@@ -2,8 +2,8 @@
  * Driver `docker`: containers of a Docker engine, over its HTTP API (DOCKER_HOST, or the default socket).
  *
  * in   specifications, each with an image that the Docker engine has or a snapshot        out  environments
- * Invariant: the driver never pulls an image. A container gets the same capabilities as one of the driver `oci`,
- * Docker's own seccomp profile, and labels that name the run, the epoch and the process that owns the container.
+ * Invariant: the driver never pulls an image. A container gets the same Linux capabilities as an environment of the
+ * driver `oci`, Docker's own seccomp profile, and labels that name the run, the epoch and the process that own it.
  */
 import { readFileSync } from 'node:fs'
 import { hostname } from 'node:os'
@@ -168,7 +168,10 @@ export class DockerDriver implements EnvironmentDriver {
     }
   }
 
-  /** Looks up the image's id and defaults. @throws TroupeError environment.no_image */
+  /**
+   * Looks up the image's id, user and directory. @throws TroupeError environment.no_image if the task names no image,
+   * the Docker engine lacks it, or it declares volumes; environment.start_failed for other answers of the engine
+   */
   private async image(name: string | undefined): Promise<DockerImage> {
     if (name === undefined)
       throw environmentError('environment.no_image', 'the driver docker needs an image, and the task names none')
@@ -242,7 +245,7 @@ export class DockerDriver implements EnvironmentDriver {
   }
 }
 
-/** Number of processes that keep the container alive: the shell and `cat`. */
+/** Number of processes that keep the container alive, beyond the task's limit: the shell and `cat`. */
 const firstProcesses = 2
 
 /**

@@ -32,9 +32,9 @@ export interface ContainerParts {
   readonly engine: Engine
   readonly container: string
   readonly lifeline: Socket
-  /** The image below every snapshot. */
+  /** The image that the environment and its snapshots are based on. */
   readonly image: DockerImage
-  /** Changes of the snapshot that the environment began with. */
+  /** Changes of the snapshot that the environment began with; empty if it began from an image. */
   readonly below: Manifest
   readonly snapshots: SnapshotStore
   readonly onStop: () => void
@@ -45,7 +45,7 @@ export class DockerEnvironment implements Environment {
   private isKilled = false
   /** Manifest of the latest snapshot: how its files differ from the image. Before a snapshot: `parts.below`. */
   private manifest: Manifest
-  /** Number of kills so far. A command that began before a kill counts as lost, unless it succeeded. */
+  /** Number of calls of `kill` and `stop`. A command that began before one of them is `lost`, unless it succeeded. */
   private life = 0
 
   constructor(
@@ -87,7 +87,7 @@ export class DockerEnvironment implements Environment {
 
   async upload(source: string, target: string): Promise<void> {
     const { engine, container } = this.parts
-    // The engine unpacks only into a directory that is there.
+    // The engine unpacks only into a directory that exists.
     const directory = statSync(source).isDirectory() ? target : posix.dirname(target)
     const request = { command: ['mkdir', '-p', '--', directory], user: 0, cwd: '/', timeoutMs: 60_000 }
     const made = await this.exec(request)
@@ -106,7 +106,7 @@ export class DockerEnvironment implements Environment {
     const { engine, container, image, below, snapshots } = this.parts
     const { life } = this
     try {
-      // The container is paused meanwhile, so that the files that are hashed are those that are committed.
+      // The container is paused until the commit, so that the files that are hashed are those that are committed.
       if (!this.isKilled) await engine.call('POST', `/containers/${container}/pause`)
       const contents = snapshots.contents(this.id)
       try {
@@ -132,8 +132,8 @@ export class DockerEnvironment implements Environment {
     this.life++
     this.isKilled = true
     const { engine, container } = this.parts
-    // The kernel sends the signal to every process but the sender and the first one, in one go: none forks away from
-    // it.
+    // With pid -1 the kernel signals every process but the sender and the first one in one step, so that no process can
+    // escape by a fork.
     const command = ['/bin/sh', '-c', 'kill -9 -1']
     const { status, reason } = await runCommand(engine, container, {
       ...{ command, user: 0, cwd: '/', timeoutMs: 30_000, maxOutputBytes: 1000 },

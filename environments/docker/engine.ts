@@ -41,7 +41,7 @@ export class Engine {
   private readonly agent: Agent
 
   constructor(private readonly address: string) {
-    // Keep-alive connections are not shared with hijacked ones: those end with their command.
+    // Only `raw` and `call` use these keep-alive connections: a hijacked connection ends with its command.
     this.agent = new Agent({ keepAlive: true, maxSockets: 64 })
   }
 

@@ -22,7 +22,7 @@ export interface Forwarder {
 
 const startMs = 30_000
 
-/** True on Linux, as root, with a Docker engine behind a Unix socket. `openForwarder` checks that it runs here. */
+/** True on Linux, as root, if Docker's address is a Unix socket. `openForwarder` checks that the engine runs here. */
 export const canForward = (): boolean =>
   process.platform === 'linux' && process.geteuid?.() === 0 && engineAddress()?.startsWith('unix:') === true
 

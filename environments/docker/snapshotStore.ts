@@ -4,8 +4,8 @@
  *
  * in   containers
  * out  images `troupe-snapshot:<digest>`; in the store `layers/<digest>`, its manifest, and `docker/<digest>.json`
- * Invariant: a snapshot exists only if all of these exist. SnapshotBound (snapshots/bound.ts) removes layers; `prune`
- * removes the images whose layers are gone.
+ * Invariant: a snapshot counts as stored only if its image, its layer and its `docker/<digest>.json` exist.
+ * SnapshotBound (snapshots/bound.ts) removes layers; `prune` removes the images whose layers are gone.
  */
 import {
   closeSync,
@@ -25,7 +25,7 @@ import { hasSnapshot, type Store } from '../drivers/store'
 import type { Contents, Entry, Manifest } from './changes'
 import { type Engine, EngineError } from './engine'
 
-/** The image below an environment and its snapshots, with the user and the directory that it sets for commands. */
+/** Image that an environment and its snapshots are based on, with the user and directory that it sets for commands. */
 export interface DockerImage {
   readonly id: string
   readonly user: string
@@ -69,7 +69,8 @@ export class SnapshotStore {
   }
 
   /**
-   * Finds a snapshot by its digest. @throws TroupeError environment.no_image if its image or its manifest is missing
+   * Finds a snapshot by its digest. @throws TroupeError environment.no_image if its image, its layer or its
+   * `docker/<digest>.json` is missing
    */
   async find(digest: string): Promise<KeptSnapshot> {
     if (await this.has(digest)) {
@@ -110,8 +111,8 @@ export class SnapshotStore {
   }
 
   /**
-   * Writes the layer: the changed files that the store has, and the manifest. Links and devices, and files whose names
-   * are not UTF-8, are only in the manifest.
+   * Writes the layer: the changed files whose contents the store has, and the manifest. Links and devices, and files
+   * whose names are not UTF-8, are only in the manifest.
    */
   private keepLayer(digest: string, manifest: Manifest): void {
     const layer = join(this.store.root, 'layers', digest)
@@ -170,13 +171,13 @@ export class SnapshotStore {
     return join(this.store.root, 'objects', digest)
   }
 
-  /** Path of a file or directory beside the manifests. */
+  /** Path of a file or directory in the store's directory `docker`. */
   place(name: string): string {
     return join(this.directory, name)
   }
 }
 
 const repository = 'troupe-snapshot'
-/** Label of an image: the directory of the store that has its layer. */
+/** Name of a snapshot image's label whose value is the directory of the store that has its layer. */
 const label = 'troupe.store'
 export const snapshotImage = (digest: string): string => `${repository}:${digest}`

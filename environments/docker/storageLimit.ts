@@ -4,7 +4,7 @@
  */
 import { readFileSync } from 'node:fs'
 
-/** The part of the engine's own description (`/info`) that the limit depends on. */
+/** Fields of the Docker engine's answer to `GET /info` on which the limit depends. */
 export interface EngineStorage {
   /** The storage driver, such as overlay2. */
   readonly Driver: string
@@ -38,7 +38,7 @@ function mountOf(path: string, mounts: string): { readonly type?: string; readon
     .split('\n')
     .map(line => line.split(' '))
     .filter(([, point]) => point !== undefined && `${path}/`.startsWith(point === '/' ? '/' : `${point}/`))
-    // The mount with the longest path covers the others; of two on one path, the later one.
+    // Of the mounts above the path, the one with the longest mount point holds it; of two at one point, the later one.
     .reduce((best, one) => (one[1]!.length >= (best[1] ?? '').length ? one : best), [] as string[])
   return { ...(type === undefined ? {} : { type }), options: options.split(',') }
 }

@@ -100,13 +100,13 @@ export function nameOf(bytes: Buffer): string {
   return name
 }
 
-/** Octal text, or the base-256 form of numbers that do not fit. */
+/** Reads a number of a header: octal text, or the base-256 form of numbers that do not fit. */
 function numberIn(bytes: Buffer, at: number, length: number): number {
   if ((bytes[at] as number) & 0x80) return Number(bytes.subarray(at + 1, at + length).readUIntBE(length - 7, 6))
   return Number.parseInt(textIn(bytes, at, length).trim() || '0', 8)
 }
 
-/** Records of a pax header: `LENGTH NAME=VALUE\n`. */
+/** Reads the records of a pax header, each `LENGTH NAME=VALUE\n`, as values by name. */
 function records(body: Buffer): Record<string, string> {
   const found: Record<string, string> = {}
   for (let at = 0; at < body.length; ) {

@@ -48,9 +48,9 @@ export interface EnvironmentSpec {
   readonly allowedHosts?: readonly string[]
   /** Environment variables of every command; the command's own override them. */
   readonly env?: Readonly<Record<string, string>>
-  /** Directory of commands that name none; default: the image's, else `/`. */
+  /** Working directory of commands whose request has no `cwd`; default: the image's, else `/`. */
   readonly workdir?: string
-  /** Digest of a snapshot to continue from. */
+  /** Digest of a snapshot whose files the environment starts with, in place of the image's. */
   readonly snapshot?: string
 }
 
@@ -103,7 +103,7 @@ export interface Snapshot {
 
 export interface Environment {
   readonly id: string
-  /** Directory of commands that name none, where the driver knows it. */
+  /** Working directory of commands whose request has no `cwd`; absent for the driver `docker`. */
   readonly workdir?: string
   exec(request: ExecRequest, signal?: AbortSignal): Promise<ExecResult>
   /**
@@ -115,7 +115,7 @@ export interface Environment {
   download(source: string, target: string): Promise<void>
   snapshot(): Promise<Snapshot>
   /**
-   * Kills all processes of the environment; its files stay, and can be downloaded. Commands are `lost` from then on.
+   * Kills all processes of the environment; its files stay, and can be downloaded. Commands are `lost` until a restart.
    */
   kill(): Promise<void>
   /** Kills all processes of the environment and starts it again with the files that it has. */
@@ -131,8 +131,8 @@ export interface EnvironmentDriver {
   start(spec: EnvironmentSpec, signal?: AbortSignal): Promise<Environment>
   /** Starts an environment with the files that this one has now. Processes are not copied. */
   fork(environment: Environment): Promise<Environment>
-  /** Removes environments of dead processes, and of earlier epochs of this run. Returns their ids. */
+  /** Removes environments whose Troupe process has died, and those of earlier epochs of this run. Returns their ids. */
   sweep(): Promise<readonly string[]>
-  /** Stops every environment of this driver. */
+  /** Stops every environment that this driver object started. */
   close(): Promise<void>
 }

@@ -43,7 +43,7 @@ export class ForkServer {
     return this.server.start(config)
   }
 
-  /** Ends the server, and waits until it and its keepers have exited. */
+  /** Ends the server, and waits until it and its keepers have exited. @throws environment.unresponsive after 30 s */
   async close(): Promise<void> {
     const { server } = this
     this.server = undefined
@@ -60,14 +60,14 @@ class Server {
   private errors = ''
 
   constructor() {
-    // `-P` does not exist before Python 3.11; `-I -S` leaves out site and the user's paths.
+    // `-I -S` keeps site-packages and the user's paths out of sys.path; `-P` would do less, and needs Python 3.11.
     const program = join(__dirname, '../keeper/fork_server.py')
     this.child = spawn(sandboxPythonPath() ?? 'python3', ['-I', '-S', '-B', program], {
       stdio: ['pipe', 'pipe', 'pipe'],
       // The server gets none of this process's variables: they hold secrets, and the environments' processes descend
       // from it.
       env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', LC_ALL: 'C.UTF-8' },
-      detached: true, // a Ctrl-C at the terminal must not reach it before its environments are removed
+      detached: true, // a Ctrl-C at the terminal must not reach the server before its environments are removed
     })
     const { child } = this
     child.unref()
@@ -143,8 +143,8 @@ class Server {
   }
 
   /**
-   * Returns the latest lines that a keeper wrote to standard error, or without a name the server. A keeper begins each
-   * line with its name.
+   * Returns the latest lines that the keeper `name` wrote to standard error; without a name, those of the server. A
+   * keeper begins each line with its name.
    */
   private wordsOf(name: string | undefined): string {
     const lines = this.errors.split('\n').filter(line => line !== '')

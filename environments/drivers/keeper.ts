@@ -16,12 +16,12 @@ export interface KeeperConfig {
   /** Name of the environment and of its cgroups, unique on the machine. */
   readonly name: string
   readonly directory: string
-  /** Read-only directories below the environment's files, the topmost first; the last one is the image. */
+  /** Read-only layers of the overlay, as directories, the topmost first; the last one is the image. */
   readonly lower: readonly string[]
-  /** Directory of layers and objects. */
+  /** Directory of the store, which has the snapshots in `layers` and `objects`. */
   readonly store: string
   readonly limits: EnvironmentLimits
-  /** True: the socket `proxy` in the directory is the environment's only way out (keeper/forward.py). */
+  /** True: the socket `proxy` in `directory` is the environment's only way to a network (keeper/forward.py). */
   readonly proxy?: boolean
 }
 
@@ -93,7 +93,7 @@ export class Keeper {
     }
   }
 
-  /** Opens a connection that has sent `header`; the caller reads and ends it. */
+  /** Opens a connection and sends `header` on it; the caller reads the answer and closes the connection. */
   open(header: Readonly<Record<string, unknown>>): Socket {
     if (this.isEnded) throw this.lost()
     const text = Buffer.from(JSON.stringify(header))

@@ -32,13 +32,13 @@ export interface DriverOptions {
 export interface Kind {
   readonly name: DriverName & ('oci' | 'local')
   readonly capabilities: () => Promise<DriverCapabilities>
-  /** Returns the lowest layer and the defaults of commands in it. */
+  /** Returns the lowest layer of the overlay and the defaults that the image sets for commands. */
   readonly prepare: (
     spec: EnvironmentSpec,
     store: Store,
   ) => {
     readonly lower: string
-    /** Digest of a layer over `lower`; a snapshot of the environment holds the layer's files too. */
+    /** Digest of an image's own layer over `lower`; a snapshot of the environment holds the layer's files too. */
     readonly layer?: string
     readonly defaults: ImageDefaults
   }

@@ -3,8 +3,8 @@
  *
  * in   calls of the Environment interface        out  requests to the keeper
  * Invariant: a second `stop` has no effect. A file travels as raw bytes, a directory as a tar stream, so memory does
- * not bound their size, and names inside a directory may be any bytes. An upload or a snapshot takes at most
- * `transferMs`.
+ * not bound their size, and names inside a directory may be any bytes. An upload or a snapshot takes at most 10 min
+ * (`transferMs`).
  */
 import { spawn } from 'node:child_process'
 import { createReadStream, createWriteStream, existsSync, mkdirSync, rmSync, statSync } from 'node:fs'

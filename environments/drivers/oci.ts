@@ -4,7 +4,7 @@
  * in   specifications with the name of an image in the store        out  environments
  * Invariant: an image is never written. The keeper makes namespaces, cgroups and mounts itself (keeper/first.py):
  * `runc run` alone took 80 ms, the whole budget of a start. Commands have fewer capabilities than Docker's default and,
- * where libseccomp is installed, a filter of system calls (keeper/kernel.py).
+ * where libseccomp is installed, a seccomp filter of system calls (keeper/kernel.py).
  */
 import { readFileSync } from 'node:fs'
 import { canLimitDisk } from './diskLimit'

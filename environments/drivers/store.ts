@@ -2,7 +2,8 @@
  * Directories of environments on the disk, below `<TROUPE_HOME>/environments` unless the caller names another
  * directory.
  *
- *   images/<name>/rootfs, image.json     unpacked images          layers/<digest>, objects/     snapshots
+ *   images/<name>/rootfs, image.json     images; one that was built here has no rootfs, but a layer over its base
+ *   layers/<digest>, objects/            snapshots, layers of images that were built here
  *   live/<run>/<epoch>/<id>              an environment, while it lives; owner.json names the process that owns it
  *   docker/, local-root-1/               the drivers' own files
  *
@@ -43,7 +44,7 @@ export function openStore(directory = snapshotsRoot()): Store {
   return store
 }
 
-/** Directory name of an image: a name such as `org/name:tag` has slashes and colons. */
+/** Path of an image's directory. The image's name is encoded, since it may have slashes and colons (`org/name:tag`). */
 export const imageDirectory = (store: Store, name: string): string => join(store.images, encodeURIComponent(name))
 
 export interface Image {
@@ -55,15 +56,15 @@ export interface Image {
   readonly defaults: ImageDefaults
 }
 
-/** True if the store has an unpacked image of this name. */
+/** True if the store has an image of this name, unpacked from an archive or built here. */
 export const hasImage = (store: Store, name: string): boolean =>
   name !== '' && existsSync(join(imageDirectory(store, name), 'image.json'))
 
-/** Base of images built for the driver `local`: the machine's programs. Names of images contain no space. */
+/** Base of images built for the driver `local`: the machine's programs. No image has this name: it contains a space. */
 export const localBase = 'local programs'
 export const localDefaults: ImageDefaults = { env: { LANG: 'C.UTF-8' }, workdir: '/app' }
 
-/** Finds an unpacked image by its name. @throws TroupeError environment.no_image if the store has none of this name */
+/** Finds an image by its name. @throws TroupeError environment.no_image if the store lacks it or its base image */
 export function findImage(store: Store, name: string): Image {
   const directory = imageDirectory(store, name)
   if (!existsSync(join(directory, 'image.json')))

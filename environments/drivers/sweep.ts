@@ -2,8 +2,9 @@
  * Removes what environments of dead processes left behind: processes, cgroups, files.
  *
  * in   the directories below `live/`        out  the ids that were removed
- * Invariant: an environment whose owner lives is left alone, unless it belongs to an earlier epoch of the same run,
- * whose owner has been replaced. A pid counts only together with its start time, except before owner.json is written.
+ * Invariant: an environment whose owner (the Troupe process that made it) lives is left alone, unless it belongs to an
+ * earlier epoch of the same run, whose owner has been replaced. A process counts as the owner only if its start time is
+ * the recorded one too, except before owner.json is written.
  */
 import { execFile } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync, rmdirSync } from 'node:fs'
@@ -38,8 +39,8 @@ export async function sweep(store: Store, me: Owner): Promise<readonly string[]>
     const owner = read<Owner>(join(directory, 'owner.json'))
     const lives = owner !== undefined && processStart(owner.pid) === owner.startedAt
     const isReplaced = run === encodeURIComponent(me.run) && Number(epoch) < me.epoch
-    // A directory without owner.json is one that is just being made, or whose maker died: its name holds the maker's
-    // pid.
+    // A directory without owner.json is just being made, or its maker died. Its name begins with the maker's pid, by
+    // which the two are told apart.
     if (lives && !isReplaced) continue
     if (owner === undefined && processStart(Number(id.split('-')[0])) !== undefined) continue
     await remove(directory)

@@ -12,8 +12,8 @@ import { endedHow } from '../../runtime/errors'
 const stderrTailChars = 2048
 
 /**
- * Pipes a stream into tar. Errors of writing are ignored, since tar may exit before the padding after the archive's end
- * is written. A stream that ends early is noticed by tar's exit code.
+ * Pipes a stream into tar. Errors of the pipe are ignored, since tar may exit before the padding after the archive's
+ * end is written. If the stream breaks off, tar's exit code reports it.
  */
 export const feedTar = (stream: Readable, tar: { readonly stdin: NodeJS.WritableStream }): Promise<void> =>
   pipeline(stream, tar.stdin).catch(() => {})

@@ -2,9 +2,9 @@
  * Reads a Dockerfile of the kind that tasks have: one stage, no build mounts.
  *
  * in   the text        out  its instructions, or an error that names the line
- * Invariant: an instruction whose effect Troupe cannot produce is refused, never ignored. Ignored are the instructions
- * for a container that runs the image's own command (CMD, ENTRYPOINT, EXPOSE, VOLUME, LABEL, HEALTHCHECK, STOPSIGNAL),
- * since Troupe runs a task's commands instead; and MAINTAINER.
+ * Invariant: only instructions for a container that runs the image's own command (CMD, ENTRYPOINT, EXPOSE, VOLUME,
+ * LABEL, HEALTHCHECK, STOPSIGNAL) are ignored, since Troupe runs a task's commands instead; and MAINTAINER. Any other
+ * instruction whose effect Troupe cannot produce is refused.
  */
 import { environmentError } from '../drivers/errors'
 
@@ -77,7 +77,7 @@ export function readDockerfile(text: string, file: string): readonly Instruction
           [...rest.matchAll(/--(\w+)(?:=(\S+))?\s/g)].map(([, key = '', value = '']) => [key, value]),
         )
         const other = [...options.keys()].find(key => key !== 'chown' && key !== 'chmod')
-        if (other !== undefined) refuse(`${name} --${other}: only files of the task can be copied`)
+        if (other !== undefined) refuse(`${name} --${other} is not supported here, only --chown and --chmod`)
         const plain = rest.replace(/^(--\S+\s+)*/, '')
         const parts = (words(plain) ?? plain.split(/\s+/)).map(expand)
         if (parts.some(part => /^\w+:\/\//.test(part))) refuse(`${name} from a URL is not supported here`)

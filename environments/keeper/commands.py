@@ -37,7 +37,7 @@ class Stream:
 
 
 class Command:
-    """A command from its request to the last byte of its answer. `over()` is called once, at its end."""
+    """A command from its request to the last byte of its answer. `over(self)` is called once, at its end."""
 
     def __init__(self, loop, inside, connection, over):
         self.loop, self.inside, self.connection, self.over = loop, inside, connection, over
@@ -120,7 +120,7 @@ class Command:
         for fd in list(self.pipes):
             self.shut(fd)
         words = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-        # In a PID namespace whose first process has died, fork says that there is no memory.
+        # If the first process has died, fork fails with ENOMEM, as without memory: `unstarted` tells the two apart.
         self.finish(self.unstarted(), reason=f"the command's process could not be made: {words}")
 
     def pipe(self):

@@ -10,7 +10,8 @@ import os
 
 import kernel
 
-# No journal and no reserve: the file system never outlives its environment. A small file system needs many inodes, too.
+# No journal and no reserve: the file system never outlives its environment. One inode for each 8 KiB, since a small
+# file system may hold many files.
 OPTIONS = ("-q", "-F", "-m", "0", "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard", "-i", "8192")
 
 

@@ -1,9 +1,9 @@
 """Enters an environment: what a command's process does between its fork and its exec.
 
 in   a request: user, directory, variables, command        out  the command's program, or an exception
-Invariant: before a program of the environment runs in the process, it is in the environment's namespaces, cgroups and
-filter, without the keeper's descriptors and capabilities. Until its exec, nothing inside can trace it, read its memory
-or open its program, and no signal from inside reaches a handler of the keeper.
+Invariant: before a program of the environment runs in the process, the process is in the environment's namespaces and
+cgroups, under its seccomp filter, without the keeper's descriptors and capabilities. Until its exec, nothing inside can
+trace it, read its memory or open its program, and no signal from inside reaches a handler of the keeper.
 """
 
 import errno
@@ -19,7 +19,7 @@ HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
 def become(inside, request, fail):
     """In the child: joins the cgroup, becomes the user, and runs the command. Never returns, but may raise."""
-    # Its memory is a copy of the keeper's. The exec makes it dumpable again.
+    # This process's memory is a copy of the keeper's: until the exec, which undoes this, nothing inside may read it.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     os.setsid()
     kernel.setns(inside.pidfd, kernel.NEWNS | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS)

@@ -1,9 +1,9 @@
 """Starts the first process of an environment, in namespaces of its own.
 
-in   the keeper's configuration, the environment's cgroups, the filter of system calls        out  its pid on the machine
+in   the keeper's configuration, the environment's cgroups, the seccomp filter        out  its pid on the machine
 Invariant: the first process only waits: it runs the image's program `sleep`, which may be hostile like every file of an
-image, so nothing of the keeper is left in it. The kernel reaps its children, also those that it adopts. It has no
-capability and dies with the keeper. Its death kills all other processes of the environment.
+image, so nothing of the keeper is left in the process. The kernel reaps its children, also those that it adopts. It has
+no capability and dies with the keeper. Its death kills all other processes of the environment.
 """
 
 import fcntl

@@ -1,8 +1,9 @@
-"""Handle of an environment's inside, with which the keeper forks commands into it, watches it and kills commands.
+"""Handle by which the keeper acts inside a running environment: forks commands into it, watches it and kills commands.
 
-in   pids, descriptors, a filter        out  forked processes; whether the environment is ending; kills
-Invariant: all descriptors are opened before the environment's first command, so no command can swap what they name. No
-process inside can make a process that forks into the environment run a signal handler of the keeper.
+in   the first process's pid and pidfd, descriptors of cgroups and /proc, the seccomp filter
+out  forked processes; whether the environment is ending; kills
+Invariant: all descriptors are opened before the environment's first command, so no command can swap what they name. A
+process that is forked into the environment runs no signal handler of the keeper, whatever signals it gets from inside.
 """
 
 import errno
@@ -17,7 +18,9 @@ PF_EXITING = 4  # flag of a task in /proc/PID/stat
 
 
 class Inside:
-    """own_pids: the caller's own PID namespace; None if the caller's later children may be in the environment's."""
+    """own_pids: descriptor of the caller's PID namespace, to which `fork` returns; None if the caller's later children
+    may be in the environment's.
+    """
 
     def __init__(self, pid, pidfd, cgroups, host_proc, install_filter, user_namespace, own_pids):
         self.pid, self.pidfd, self.cgroups, self.host_proc = pid, pidfd, cgroups, host_proc
@@ -52,7 +55,9 @@ class Inside:
                     kernel.setns(self.own_pids, kernel.NEWPID)
 
     def kill_tree(self, child):
-        """Kills the command and its descendants, in up to 20 rounds since they may fork meanwhile, then its group."""
+        """Kills the command and its descendants, in up to 20 rounds since they may fork meanwhile; then its process
+        group.
+        """
         for _ in range(20):
             found = self.descendants(child)
             for pid in found:

@@ -70,7 +70,7 @@ class Keeper:
             kernel.mount("overlay", "merged", "overlay", flags, options)
 
     def limit(self):
-        """Makes cgroups that enforce the environment's limits. For `oci`, a limit that none enforces is an error."""
+        """Makes cgroups that enforce the environment's limits. For `oci`, a limit that no cgroup holds is an error."""
         paths = self.config["cgroups"] = cgroup.create(self.config["name"], self.config["limits"])
         with open("cgroups", "w") as file:
             file.write(json.dumps(paths))
@@ -205,7 +205,9 @@ class Keeper:
             os._exit(0)
 
     def end_handlers(self):
-        """Kills the environment's first process, which ends its commands; then each fork that serves 5 s longer."""
+        """Kills the environment's first process, which ends all commands. Then gives each fork that serves a request
+        5 s to end, and kills it if it has not.
+        """
         if self.inside is not None:
             kernel.signal_pidfd(self.inside.pidfd, signal.SIGKILL)
         for pid in list(self.handlers):
@@ -221,7 +223,7 @@ class Keeper:
                     os.close(fd)
 
     def remove(self):
-        """Removes everything of the environment."""
+        """Ends the environment and removes its mounts, cgroups and directory. Snapshots stay in the store."""
         self.end_handlers()
         self.end_forwarder()
         self.kill()

@@ -11,14 +11,15 @@ import os
 import signal
 
 libc = ctypes.CDLL(None, use_errno=True)
-# Calls with the interpreter's lock held: a new process begins as a copy of the thread that has it.
+# PyDLL keeps the interpreter's lock during a call: a process made by clone is a copy of the calling thread, which must
+# hold that lock to run Python.
 forking = ctypes.PyDLL(None, use_errno=True)
 NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE, MS_STRICTATIME = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18, 1 << 19, 1 << 24
 MNT_DETACH = 2
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 24, 38
 SECCOMP_MODE_FILTER = 2
-# Numbers of clone and pivot_root, which differ between processors; drivers/probe.ts refuses the others.
+# Numbers of clone and pivot_root, which differ between processors; drivers/probe.ts refuses other processors.
 SYS_CLONE, SYS_PIVOT_ROOT = {"x86_64": (56, 155), "aarch64": (220, 41)}.get(os.uname().machine, (-1, -1))
 SYS_PIDFD_SEND_SIGNAL, SYS_CLONE3 = 424, 435
 CAPABILITY_VERSION_3 = 0x20080522
@@ -98,7 +99,7 @@ def load_filter():
     seccomp.seccomp_export_bpf.argtypes = [ctypes.c_void_p, ctypes.c_int]
     seccomp.seccomp_attr_set.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32]
     filter = ctypes.c_void_p(seccomp.seccomp_init(SCMP_ACT_ALLOW))
-    # The container may allow set-user-id programs, so the filter must not need no_new_privs.
+    # Commands may run set-user-id programs, which no_new_privs would disable, so libseccomp must not set it.
     seccomp.seccomp_attr_set(filter, 3, 0)
 
     def checked(result, what):
@@ -113,8 +114,8 @@ def load_filter():
         number = seccomp.seccomp_syscall_resolve_name(name.encode())
         if number != -1:  # -1: a name that this machine's libseccomp does not know
             refuse(number, EPERM, 0, None)
-    # New user namespaces would bring all capabilities back. A filter cannot read clone3's flags, which are in memory;
-    # the C library then falls back to clone.
+    # New user namespaces would bring all capabilities back. A filter cannot read clone3's flags, which are in memory,
+    # so clone3 fails with ENOSYS: the C library then falls back to clone.
     clone3 = seccomp.seccomp_syscall_resolve_name(b"clone3")
     refuse(SYS_CLONE3 if clone3 == -1 else clone3, ENOSYS, 0, None)
 

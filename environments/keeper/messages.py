@@ -13,7 +13,9 @@ SECONDS = 60  # for a request to arrive: a requester whose event loop is busy co
 
 
 class Request:
-    """A request that is being read. `take(self, value)` is called once: with its value, or with None if none comes."""
+    """A request that is being read. `take(self, value)` is called once: with the request's JSON value, or with None if
+    it does not arrive whole in SECONDS or is not JSON.
+    """
 
     def __init__(self, loop, connection, take):
         self.loop, self.connection, self.take = loop, connection, take

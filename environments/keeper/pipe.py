@@ -1,7 +1,8 @@
 """Reads what a child process writes to a pipe until the child closes the pipe, with a deadline of 50 s.
 
 in   the read end, the child's pid        out  the bytes; or a TimeoutError, after the child was killed
-Invariant: the deadline is shorter than the keeper's for its own report (drivers/forkServer.ts), so it can report why.
+Invariant: the deadline is shorter than the 60 s in which the keeper has to report (drivers/forkServer.ts), so that the
+keeper can report why its environment did not start.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Says what this machine lacks for the driver oci: makes what an environment needs, and removes it.
 
 in   nothing        out  one line of JSON: {"missing": [reason with its cure, ...], "filter": whether libseccomp is there}
-Invariant: nothing is left.
+Invariant: no cgroup and no mount is left; an empty temporary directory stays if the overlay cannot be mounted.
 """
 
 import json

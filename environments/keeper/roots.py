@@ -97,7 +97,7 @@ def restrict_proc(root):
 
 
 def hide(path, null):
-    """Mounts an empty directory or `null` over a path, if there is one."""
+    """Mounts an empty directory over a directory, and `null` over a file, if the path exists."""
     if os.path.isdir(path):
         kernel.mount("hidden", path, "tmpfs", NONE | kernel.MS_RDONLY, "size=4k,mode=555")
     elif os.path.exists(path):

@@ -30,7 +30,7 @@ def take(config, request, user_namespace):
     taken = Taken(store, request["name"], "user.overlay.opaque" if user_namespace else "trusted.overlay.opaque")
     upper = os.open("upper", DIRECTORY)
     lower = os.open(below, DIRECTORY) if below else None
-    # Each level of directories takes two calls and two descriptors. The longest path stays below this limit of calls.
+    # Each level of directories takes two nested calls and two descriptors. The longest path needs fewer than this.
     sys.setrecursionlimit(20_000)
     try:
         taken.directory(upper, lower, taken.layer, "", image)
@@ -79,7 +79,7 @@ class Taken:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            tree.remove(self.layer)  # The same files were stored before.
+            tree.remove(self.layer)  # The store has a layer of the same files already.
         return {"digest": digest, "files": len(self.entries), "bytes": self.bytes}
 
     def directory(self, upper, lower, target, path, image):
@@ -117,7 +117,7 @@ class Taken:
                 hides = attribute(under, self.opaque) == b"y"
             else:
                 hides = True
-        # The directory hides the image's directory of the same name, if the image has one.
+        # From here on: the directory is opaque, that is, it hides the image's directory of the same name, which exists.
         hides = hides and in_image == "directory"
         os.mkdir(target)
         self.directory(above, under, target, inner, None if hides or in_image != "directory" else below)

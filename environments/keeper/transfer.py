@@ -6,7 +6,7 @@ Invariant: paths are looked up with the environment's files as the root director
 download holds only files, directories and links: no devices, pipes or sockets.
 """
 
-# tarfile, grp and pwd load modules and libraries on first use, which must not come from the environment's files.
+# Imported before the chroot: tarfile, grp and pwd load these on first use, and they must not come from the environment.
 import bz2, grp, lzma, pwd, zlib  # noqa: E401, F401
 import os
 import stat
@@ -76,7 +76,7 @@ def send(connection, path, answer):
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         info = os.fstat(fd)
         if not stat.S_ISREG(info.st_mode):
-            raise OSError("it is no longer a regular file")
+            raise OSError("the path is no longer a regular file")
         answer(connection, {"kind": "file", "size": info.st_size, "mode": stat.S_IMODE(info.st_mode)})
         with open(fd, "rb") as file:
             left = info.st_size
@@ -85,7 +85,7 @@ def send(connection, path, answer):
                 left -= len(data)
         return
     if not stat.S_ISDIR(info.st_mode):
-        raise OSError("it is neither a file nor a directory")
+        raise OSError("the path is neither a file nor a directory")
     answer(connection, {"kind": "directory"})
     with connection.makefile("wb", buffering=READ) as stream:
         with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT, encoding="utf-8", errors="surrogateescape") as archive:

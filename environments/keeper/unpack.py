@@ -2,8 +2,8 @@
 
 in   argv: the directory, then tar archives, compressed or not
 out  files; a Python traceback and exit code 1 if an archive is broken
-Invariant: the directory is the root of this process while it unpacks, so that no link of a layer leads outside. Deleted
-files of lower layers (`.wh.NAME`, `.wh..wh..opq`) are removed before their layer's own files appear.
+Invariant: the directory is the root of this process while it unpacks, so that no link of a layer leads outside. What a
+layer marks as deleted in the layers below it (`.wh.NAME`, `.wh..wh..opq`) is removed before the layer is unpacked.
 """
 
 import os
@@ -38,7 +38,7 @@ def unpack(file):
                 remove(os.path.join(place, name[len(WHITEOUT) :]))
         for member in members:
             name = os.path.basename(member.name)
-            # Devices are not made: a container gets its own.
+            # Device nodes are not made: each environment gets its own /dev.
             if name.startswith(WHITEOUT) or member.isdev() and not member.isfifo():
                 continue
             target = os.path.join("/", member.name)

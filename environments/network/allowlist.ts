@@ -2,7 +2,7 @@
  * HTTP proxy that reaches the hosts of an allowlist alone, for one environment without any other network.
  *
  * in   connections on a Unix socket, which a forwarder in the environment's network makes (keeper/forward.py)
- * out  HTTP and CONNECT
+ * out  forwarded HTTP requests, CONNECT tunnels, refusals
  * Invariant: a host is reached only if an entry names it, or if its address lies in a listed range. A listed name whose
  * address is this machine's, private or link-local is refused, unless a listed range contains that address. A listed
  * address is reached wherever it lies. Neither side is trusted: nothing that one of them sends throws into this
@@ -65,7 +65,7 @@ for (const [network, bits] of [
 
 const familyOf = (address: string) => (isIP(address) === 6 ? 'ipv6' : 'ipv4')
 
-/** Parses an entry of a task's allowlist. Targets of requests are parsed by hostPort.ts. */
+/** Parses an entry of a task's allowlist. Targets of CONNECT requests are parsed by hostPort.ts. */
 export function parseEntry(text: string): Entry {
   const [network = '', bits] = text.split('/')
   if (bits !== undefined) {
@@ -179,15 +179,15 @@ async function tunnel(
 }
 
 /**
- * Ends a side of a tunnel whose other side is closed. If all that the other side sent was read to its end, this side
- * gets the rest first, however slowly it reads; an idle one is closed by its timeout.
+ * Ends `side` of a tunnel after its other side closed. If the other side's data was read to its end, `side` still gets
+ * all of it, however slowly it reads (its idle timeout bounds the wait); otherwise `side` is closed at once.
  */
 function endAfter(closed: Socket, side: Socket): void {
   if (closed.readableEnded) side.destroySoon()
   else side.destroy()
 }
 
-/** Code of a system error: its message may hold characters that no header may have. */
+/** Returns the code of a system error, not its message, which may have characters that no header may have. */
 const reasonOf = (thrown: unknown): string => String((thrown as { readonly code?: unknown }).code ?? 'no answer')
 
 async function forward(entries: readonly Entry[], request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -207,7 +207,7 @@ async function forward(entries: readonly Entry[], request: IncomingMessage, resp
     port: url.port || 80,
     path: url.pathname + url.search,
     method: request.method,
-    // The checked host, whatever the header says (RFC 9112 §3.2.2).
+    // The host that the allowlist was asked about, whatever the client's header says (RFC 9112 §3.2.2).
     headers: { ...endToEnd(request.headers), host: url.host },
     timeout: idleMs,
   })
@@ -221,8 +221,8 @@ async function forward(entries: readonly Entry[], request: IncomingMessage, resp
     pipeline(answer, response, () => {})
   })
   far.on('timeout', () => far.destroy())
-  // After the answer has begun, `pipeline` ends it: a server may close before the request's body is read, once its
-  // answer is complete.
+  // Once the answer has begun, an error here is ignored, and `pipeline` ends the answer: a server that has answered
+  // completely may close before it has read the request's body.
   far.on('error', error => response.headersSent || refuse(response, 502, error.message))
   // An answer that changes the protocol closes the request without an error.
   far.on('close', () => response.headersSent || refuse(response, 502, 'the server gave no answer'))

@@ -2,8 +2,8 @@
  * Parses the target of a CONNECT request, which is HOST:PORT and nothing else (RFC 9110 §9.3.6).
  *
  * in   a target as a client sent it        out  host and port; undefined for anything else
- * Invariant: it never throws. The host is an IPv4 address, an IPv6 address (in brackets in the target) or characters of
- * names; the port is between 1 and 65535.
+ * Invariant: it never throws. The host is an IPv6 address (in brackets in the target), or up to 255 letters, digits,
+ * `_`, `-` and `.`, which may be a name or an IPv4 address; the port is between 1 and 65535.
  */
 import { isIPv6 } from 'node:net'
 

@@ -4,7 +4,7 @@
  * in   the rollout's environment, the calls that have run in it        out  the outcome of `submit`
  * The step's verifier runs, then the environment is set up for the next step, whose instruction is the tool's answer.
  * In the last step nothing happens: its verifier runs when the rollout has ended.
- * Invariant: the rewards stand in the outcome's `step`, never in the text that the model reads. A reward below the
+ * Invariant: the rewards are in the outcome's `step`, never in the text that the model reads. A reward below the
  * step's minimum ends the task. So do a verifier that gives no reward, a next step that cannot be set up, and a step
  * that does not end within `timeoutMs`, with the reason in `step.fault`. Retriable errors are thrown instead.
  */

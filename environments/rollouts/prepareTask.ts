@@ -2,7 +2,8 @@
  * Prepares a task for rollouts: builds its image, sets up one environment and takes its snapshot, from which every
  * rollout starts.
  *
- * in   a task as a fact names it        out  the specification and the snapshot that its environments start from
+ * in   a task's directory, its digest and the user's overrides, as the fact of the request records them
+ * out  the specification and the snapshot that the task's environments start from
  * Invariant: a directory whose digest is not that of the rollout's request is refused, so a rollout and its verifier
  * see the same task.
  */
@@ -84,7 +85,7 @@ async function refuseUnmet(task: Task, driver: Pick<EnvironmentDriver, 'capabili
   })
 }
 
-/** Name of the image of an image source, built first if it is a Dockerfile; undefined for `compose` and `none`. */
+/** Returns an image source's image by name or id, built first from a Dockerfile; undefined for `compose` and `none`. */
 export async function imageOf(
   driver: RolloutDriver,
   task: Task,

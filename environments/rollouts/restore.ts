@@ -19,7 +19,7 @@ export interface Restored {
   readonly environment: Environment
   /** Snapshot that the environment's files are equal to. */
   readonly snapshot: string
-  /** Way in which the files were restored; absent: no call has changed files yet. */
+  /** Way in which the files were restored; absent: no call had changed them since the task's first snapshot. */
   readonly from?: RestoredFrom
 }
 
@@ -73,7 +73,7 @@ async function lastKept(calls: readonly PastCall[], driver: RolloutDriver): Prom
   return -1
 }
 
-/** True for an error that a start throws if its snapshot was removed from the store after it was looked up. */
+/** True for an error that a start may throw because its snapshot was removed from the store after it was looked up. */
 const isGone = (thrown: unknown): boolean =>
   thrown instanceof TroupeError &&
   (thrown.code === 'environment.no_image' || thrown.code === 'environment.start_failed')

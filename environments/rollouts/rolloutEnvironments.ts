@@ -78,7 +78,10 @@ export class RolloutEnvironments {
     this.timer = setInterval(() => void this.endIdle(), Math.min(options.idleMs, 10_000)).unref()
   }
 
-  /** Runs a tool call in the rollout's environment. Rejects if it is aborted, or if no environment can be started. */
+  /**
+   * Runs a tool call in the rollout's environment. Rejects if it is aborted, if no environment can be started, or if
+   * the call or the snapshot after it throws; but an environment that ends during the call gives the outcome `killed`.
+   */
   async call(
     rollout: string,
     at: EnvironmentAt,
@@ -179,7 +182,7 @@ export class RolloutEnvironments {
     return { live, ...(from === undefined ? {} : { from }) }
   }
 
-  /** Takes the snapshot after a call; undefined if the files are as recorded before it. */
+  /** Takes the snapshot after a call. Returns undefined if the files are those that were recorded before the call. */
   private async filesAfter(
     live: Live,
     { driver }: PreparedTask,

@@ -1,7 +1,7 @@
 /**
  * Bounds the size of the store of snapshots: the snapshot that was used longest ago is removed first.
  *
- * in   the store, its largest size        out  a store of about that size, or larger if snapshots in use are
+ * in   the store, its largest size        out  a store of at most about that size, or larger if snapshots in use are
  * The size is measured again only after growth by `slack`; contents stored in the last `settleMs` are never removed.
  * Invariant: no snapshot is removed that a live environment of the drivers `oci` and `local` has mounted, or that an
  * image is made of. One that is about to be mounted may be removed: that start fails, and restore.ts repeats it.
@@ -136,7 +136,7 @@ function mountedLayers({ live }: Store): ReadonlySet<string> {
           const { lower } = JSON.parse(readFileSync(file, 'utf8')) as { readonly lower: readonly string[] }
           for (const path of lower) found.add(path.split('/').at(-1)!)
         } catch {
-          // The environment is just being made, or removed.
+          // Without keeper.json: the environment is just being made, or removed.
         }
   return found
 }

@@ -2,8 +2,8 @@
  * Reads manifests of snapshots, which list what differs from the image, and compares two of them.
  *
  * in   digests of snapshots in the store        out  their entries; the paths at which two snapshots differ
- * Invariant: the saved shell state of the tool `bash` is not listed. A directory is listed only if it was added or
- * removed, or if its mode changed.
+ * Invariant: the paths leave out the saved shell state of the tool `bash`. A directory is among them only if it was
+ * added or removed, or if both snapshots list it with different modes.
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -49,7 +49,7 @@ export function changesBetween(before: Manifest, after: Manifest, inImage: (path
     if (isDeepStrictEqual(was, is) || (!existed && !exists)) continue
     const isDirectory = (is ?? was)?.kind === 'directory'
     const change = !existed ? 'added' : !exists ? 'removed' : 'changed'
-    // Overlayfs copies the directories above a file that changes.
+    // Overlayfs copies the directories above a changed file, so a snapshot also lists directories that did not change.
     if (change === 'changed' && isDirectory && (was === undefined || (was.kind === is?.kind && was.mode === is.mode)))
       continue
     changed.push({ path, change, bytes: is?.bytes ?? 0 })

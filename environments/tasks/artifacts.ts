@@ -3,9 +3,9 @@
  *
  * in   the environment in which the agent worked
  * out  its artifacts in another environment, or below a directory of this machine
- * Invariant: as in Harbor, `/logs/artifacts` is always an artifact, what cannot be copied is left out, and `exclude`
- * has patterns of `tar --exclude` for directories. In the verifier's environment every artifact has the path that it
- * had in the agent's: `destination` applies only below a directory of this machine.
+ * Invariant: as in Harbor, `/logs/artifacts` is always an artifact, an artifact that cannot be downloaded is left out,
+ * and `exclude` has patterns of `tar --exclude` for directories. In the verifier's environment every artifact has the
+ * path that it had in the agent's: `destination` applies only below a directory of this machine.
  */
 import { spawnSync } from 'node:child_process'
 import { cpSync, mkdirSync, mkdtempSync, rmSync, statSync } from 'node:fs'

@@ -58,7 +58,7 @@ export function isTooLow(task: Task, step: TaskStep, rewards: Rewards): boolean 
   return Object.entries(bounds).some(([name, bound]) => (rewards[name] ?? Number.NEGATIVE_INFINITY) < bound)
 }
 
-/** Rewards of a task: means over the steps that ran (a missing one counts 0), or the last step's, as task.toml says. */
+/** Rewards of a task: means over the steps that ran (a missing reward is 0), or the last step's, as task.toml says. */
 export function taskRewards(task: Task, steps: readonly { readonly rewards: Rewards }[]): Rewards {
   if (steps.length <= 1 || task.config.multi_step_reward_strategy === 'final') return steps.at(-1)?.rewards ?? {}
   const names = [...new Set(steps.flatMap(({ rewards }) => Object.keys(rewards)))]

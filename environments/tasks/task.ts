@@ -135,7 +135,7 @@ function stepOf(root: string, config: TaskToml, image: ImageSource, step: string
   return {
     name: step,
     instruction: existsSync(instructionFile) ? withoutCanary(readFileSync(instructionFile, 'utf8')) : '',
-    // An image that was built from the tests holds them: nothing is uploaded.
+    // A separate verifier's own image already has the tests: nothing is uploaded.
     tests: bundled === undefined ? tests : [],
     testScript: 'test.sh',
     solution: solutions.find(solution => existsSync(join(solution, 'solve.sh'))),
@@ -206,7 +206,7 @@ function realpathOrSelf(path: string): string {
   try {
     return realpathSync(path)
   } catch {
-    return path // a link to a file that does not exist, which no step reads
+    return path // a link whose target does not exist, so no step can read through it
   }
 }
 

@@ -3,17 +3,17 @@
  * Troupe's process.
  *
  * in   a section `env` of task.toml, the variables that the user lets tasks read        out  values
- * A caller gets the values from `passedOn` (runtime/secrets/credentials.ts), which learns the secrets among them, since a
- * task's programs may print them. Invariant: a variable that the user has not named does not enter an environment,
- * whatever a task asks for.
+ * Callers read the allowed variables with `passedOn` (runtime/secrets/credentials.ts), which learns the secrets among
+ * them, since a task's programs may print them. Invariant: a variable of Troupe's process that the user has not named
+ * does not enter an environment, whatever a task asks for.
  */
 import { TroupeError } from '../../runtime/errors'
 
 export type AllowedVariables = Readonly<Record<string, string | undefined>>
 
 /**
- * Returns the variables with their values filled in. @throws TroupeError task.variable_refused for a variable that the
- * user does not let tasks read
+ * Returns the variables with their values filled in. @throws TroupeError task.variable_refused for a variable without a
+ * default that is not set, or that the user does not let tasks read
  */
 export function resolveVariables(
   variables: Readonly<Record<string, string>>,

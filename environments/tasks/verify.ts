@@ -96,7 +96,7 @@ async function judge(step: TaskStep, environment: Environment, allowed: AllowedV
   }
 }
 
-/** Beginning of a verifier's log, without known secrets; more is read than is kept, so that none is cut in two. */
+/** Beginning of a verifier's log, without known secrets. More is read than kept, so that no secret is cut in two. */
 const shownLog = (file: string): string =>
   excerpt(
     readFileSync(file)

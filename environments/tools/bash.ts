@@ -18,7 +18,7 @@ export const shellState = '/tmp/.troupe-shell-'
 /** Upper bound on a command in bytes: Linux passes arguments of less than 128 KiB to a program. */
 export const mostCommandBytes = 120 * 1024
 
-/** Variables that bash sets itself, or that differ in every process. */
+/** Variables that are not saved: bash sets them itself, or they differ in every process. */
 const own =
   '_|PWD|OLDPWD|SHLVL|SHELLOPTS|BASHOPTS|BASH|BASH_*|BASHPID|COLUMNS|LINES|COMP_*|DIRSTACK|EPOCH*|EUID|FUNCNAME|GROUPS|HIST*|HOSTNAME|HOSTTYPE|IFS|LINENO|MACHTYPE|OPT*|OSTYPE|PIPESTATUS|PPID|PS4|RANDOM|SECONDS|SRANDOM|TERM|UID|__troupe*'
 
@@ -84,7 +84,7 @@ export function execAs(
   return environment.exec({ command, timeoutMs, ...(user === undefined ? {} : { user }), ...more }, signal)
 }
 
-/** Converts the result of a command to the outcome of the tool call; the environment's death gives `killed`. */
+/** Converts a command's result to the tool call's outcome. Death by a signal or of the environment gives `killed`. */
 export function outcomeOf(result: ExecResult, timeoutMs: number): ToolOutcome {
   const { status, exitCode, signal, wallMs, reason } = result
   const common = { stdout: decoder.decode(result.stdout), stderr: decoder.decode(result.stderr), wallMs }

@@ -11,7 +11,7 @@ export type Edited =
 
 type Arguments = Readonly<Record<string, unknown>>
 
-/** Lines that are shown before and after an edit. */
+/** Number of lines that are shown before an edit, and of those after it. */
 const around = 4
 
 /** Applies one command to a text. @param text the file's text; undefined: there is no such file */

@@ -35,9 +35,9 @@ export function endingOf({ told, exhausted }: SessionState, ended: ProgramEnding
 }
 
 /**
- * Returns the facts of a reward that no grader gives, to be appended after `rollout.finished`: the result of the
- * program `agent.check`, or `reward.failed` if the agent itself had to give a reward and did not. Returns no fact if
- * the agent gave the reward itself.
+ * Returns the fact of a reward that no grader gives, to be appended after `rollout.finished`. With `agent.check`, it
+ * runs that program and returns its reward, or `reward.failed` if it gave none. Where the agent has to give its own
+ * reward, it returns no fact if the agent did, else `reward.failed`.
  */
 export async function ownReward(
   session: SessionState,

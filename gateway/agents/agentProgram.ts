@@ -103,7 +103,10 @@ export function runProgram(options: ProgramOptions, signal: AbortSignal): Promis
   })
 }
 
-/** Makes those paths of a command absolute that name existing files, since the program starts in another directory. */
+/**
+ * Makes absolute those words of a command that name existing files (the first word only if it has a slash), since the
+ * program starts in another directory.
+ */
 export const withFiles = (command: readonly string[]): readonly string[] =>
   command.map((part, i) => ((i > 0 || part.includes('/')) && existsSync(part) ? resolve(part) : part))
 

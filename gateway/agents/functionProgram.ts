@@ -24,7 +24,7 @@ export interface FunctionOptions {
   readonly name: string
   readonly interpreter: string
   readonly memoryMb: number
-  /** Environment in which the file is imported. */
+  /** Environment variables of the process that imports the file. */
   readonly env: Readonly<Record<string, string>>
   readonly fx: Effects
 }
@@ -114,7 +114,7 @@ export function functionProgram({ file, name, interpreter, memoryMb, env, fx }: 
       const { text, tail, bytes } = readOutput(output, logBytes)
       return {
         ...{ how: how ?? (ended.code === null ? 'signal' : 'exit'), ...ended, output: text, outputBytes: bytes },
-        // Both streams go to one file, so its last line serves as that of each stream.
+        // Both streams go to one file, whose last line is given as that of standard output.
         ...{ lastError: '', lastLine: lastLine(tail) },
       }
     },

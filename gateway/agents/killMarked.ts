@@ -55,6 +55,6 @@ function markIn(path: string): string | undefined {
   try {
     return markOf.exec(readFileSync(path, 'latin1'))?.[1]
   } catch {
-    return undefined // the process has ended, or is another user's
+    return undefined // not readable: the process has ended, or belongs to another user
   }
 }

@@ -44,7 +44,7 @@ const graceMs = 60_000
 /** Interval in ms at which a stream gets a keep-alive text until its answer is complete. */
 const keepAliveMs = 3000
 
-/** @throws TroupeError gateway.cannot_listen, render.refused */
+/** Starts the gateway that serves the run's agents. @throws TroupeError gateway.cannot_listen, render.refused */
 export async function startRunAgents(parts: AgentParts): Promise<Agents> {
   const { config, journal, fx, log } = parts
   const agent = config.agent!

@@ -2,7 +2,7 @@
  * Finds where a new request continues what a session has recorded.
  *
  * in   the requests and answers of a session's calls, in the log's order; a new request
- * out  the call whose tokens the request continues, the messages that follow it, and the reason of a branch
+ * out  the call whose tokens the request continues, the number of messages that it covers, the reason of a branch
  * Invariant: the digest of a conversation covers its tools and all its messages, so a search takes a fixed number of
  * look-ups for each message of the request, however many calls and turns the session has; messages that the client
  * repeats as they are recorded are compared, not hashed. The log and the option `strippedThinking` determine the index.
@@ -22,9 +22,9 @@ export interface Placement {
   readonly parent: number | null
   /** Number of the request's first messages that the parent's conversation, its answer included, already contains. */
   readonly held: number
-  /** null: the request is the first that continues its parent. */
+  /** Reason why the request begins a branch of the tree; null: it is the first that continues its parent. */
   readonly branch: BranchReason | null
-  /** Digests of the tools and of all messages, one after the other. */
+  /** Digest of the tools and digests of all messages, joined to one text. */
   readonly digests: string
 }
 
@@ -108,7 +108,7 @@ export class ConversationIndex {
       this.whole.set(chained(request, strippedDigest(answer)), end)
   }
 
-  /** Finds the place of a request. */
+  /** Finds the recorded call that a request continues, if there is one, and the reason if it begins a branch. */
   place({ tools, messages }: Conversation): Placement {
     let at = this.beginning(tools)
     let known = this.seen.get(at)
@@ -136,6 +136,7 @@ export class ConversationIndex {
   }
 
   /**
+   * Returns why a request begins a branch; null if it is the first that continues its parent.
    * @param known what is recorded about the first `same` messages, whose digest is `at`; undefined if not even the
    * tools are known
    */

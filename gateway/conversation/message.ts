@@ -2,8 +2,9 @@
  * Canonical messages: one form of a conversation for all dialects, and the key by which two messages are compared.
  *
  * in   messages, as a dialect's parser made them        out  a key; messages with equal keys are taken for the same
- * Invariant: key order and white space in tool arguments, line ends, white space around a text, ids of tool calls,
- * error marks of tool results, and Claude Code's `x-anthropic-billing-header:` lines make no two messages different.
+ * Invariant: messages have equal keys if they differ only in key order or white space of tool arguments, line ends,
+ * white space around a text, ids of tool calls, error marks of tool results, or Claude Code's lines
+ * `x-anthropic-billing-header:`.
  */
 import { hash } from 'node:crypto'
 
@@ -64,7 +65,7 @@ export const normalText = (text: string): string => {
   return lines.replace(volatileLine, '').trim()
 }
 
-/** Returns the key of a message. */
+/** Returns the key of a message, by which messages are compared: equal keys mean the same message. */
 export function messageKey(message: Message): string {
   switch (message.role) {
     case 'system':

@@ -26,7 +26,7 @@ export function rootOf(tools: string, messages: readonly Message[]): Root {
 }
 
 export class Roots {
-  /** Tools that were offered with each first message. */
+  /** By digest of a conversation's first message: the tools that were offered with it. */
   private readonly firsts = new Map<string, Set<string>>()
   /** Tools that were offered with any system message. */
   private readonly underSystem = new Set<string>()

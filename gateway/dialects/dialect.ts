@@ -63,7 +63,7 @@ export interface DialectAdapter {
 export const event = (data: object, name?: string): string =>
   `${name === undefined ? '' : `event: ${name}\n`}data: ${JSON.stringify(data)}\n\n`
 
-/** Sampling parameters that all dialects share. They apply only to evaluation sessions of a gateway outside a run. */
+/** Sampling parameters that all dialects accept. They apply only to evaluation sessions of a gateway outside a run. */
 export const samplingFields = {
   temperature: z.number().min(0).nullish(),
   top_p: z.number().min(0).max(1).nullish(),
@@ -117,7 +117,7 @@ export const schemaOf = (name: string, description: unknown, parameters: unknown
   parameters: (parameters ?? { type: 'object', properties: {} }) as ToolSchema['parameters'],
 })
 
-/** Refuses a conversation that an engine cannot continue. */
+/** Checks that an engine can continue a conversation. @throws GatewayError if it is empty or the assistant's is last */
 export function checkMessages(messages: readonly Message[]): void {
   const last = messages.at(-1)
   if (last === undefined) throw invalid('messages: expected at least one message', 'messages')

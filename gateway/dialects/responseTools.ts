@@ -29,11 +29,11 @@ export function schemasOf(tools: readonly Tool[], where = 'tools', namespace?: s
   })
 }
 
-/** The name by which a model calls a function. */
+/** Returns the name by which a model calls a function: `NAMESPACE::NAME`, or the plain name without a namespace. */
 export const nameIn = (namespace: unknown, name: string): string =>
   typeof namespace === 'string' && namespace !== '' ? `${namespace}${separator}${name}` : name
 
-/** The fields of a call that name its function. */
+/** Splits the name that a model called into the fields of the client's function call: name and, if any, namespace. */
 export function partsOf(called: string): { readonly name: string; readonly namespace?: string } {
   const at = called.indexOf(separator)
   return at <= 0 ? { name: called } : { name: called.slice(at + separator.length), namespace: called.slice(0, at) }

@@ -4,7 +4,8 @@
  * in   contexts to continue        out  generations; tokens as they are sampled
  * Invariant: an engine has at most `maxSequences` calls at once; the others wait in order, at most `mostWaiting` of
  * them. A call whose engine is lost continues on any free engine after the tokens that it has, so that what was
- * streamed stays part of the answer. After `mostTries` attempts it fails.
+ * streamed stays part of the answer. A call fails after `mostTries` attempts with retriable errors, or at the first
+ * other error.
  */
 import type { Engine, GenerateRequest, Generation, PartialGeneration } from '../../backends/engines/engine'
 import { GenerationLost } from '../../backends/engines/engine'
@@ -199,7 +200,7 @@ export async function openEnginePool(options: EnginePoolOptions): Promise<Engine
             throw new TroupeError('engine.aborted', {
               boundary: 'engine',
               retriable: true,
-              message: `engine ${engine.id} aborted the generation, in ${tries} attempts of the call`,
+              message: `engine ${engine.id} aborted the generation in attempt ${tries} of ${mostTries}`,
             })
           if (parts.length > 0)
             return { ...joined([...parts, g], g), finish: g.finish, engine: engine.id, isJoined: true }
@@ -220,7 +221,7 @@ export async function openEnginePool(options: EnginePoolOptions): Promise<Engine
   }
 }
 
-/** An answer of one attempt, as a plain literal (see callFacts.ts). */
+/** Converts an answer of one attempt, field by field: callFacts.ts says why it does not spread `g`. */
 function generationOf(g: Generation, finish: PoolGeneration['finish'], engine: EngineId): PoolGeneration {
   return {
     tokens: g.tokens,

@@ -5,8 +5,9 @@
  * out  turn.asked + turn.generate; generations
  * Invariant: a rollout has one turn at a time, so parallel calls in one session are generated one after the other.
  * Turns are numbered in the order of generation, apart from the calls. An answer counts only for the attempt asked
- * last. An interrupted turn continues after the tokens that it had, unless it is too long, the recording lacks it, or
- * `mostFaults` attempts failed: then its call fails. Tokens are not streamed: they come with the answer.
+ * last. An interrupted turn continues after the tokens that it had, unless its context is too long, the recording that
+ * serves as engine lacks it, or `mostFaults` attempts gave no token: then its call fails. Tokens are not streamed: they
+ * come with the answer.
  */
 import type { GenerateTurn } from '../../messages/commands'
 import type { Fact, RolloutRequested, TurnCompleted, TurnInterrupted } from '../../messages/facts'
@@ -27,7 +28,7 @@ export interface RunEnginesOptions {
   readonly model: string
   /** Time after which an unanswered turn is asked again, ms. */
   readonly turnTimeoutMs: number
-  /** Called when the log cannot be followed any more. */
+  /** Called when the log cannot be read any further, so that no answers arrive. */
   readonly onFailed: (error: Error) => void
 }
 
@@ -49,8 +50,8 @@ type Answer = TurnCompleted | TurnInterrupted
 type Asked = Pick<GenerateTurn, 'turn' | 'attempt' | 'context' | 'maxTokens' | 'resumedTokens' | 'engine'>
 
 /**
- * Attempts without a token after which a call fails. An attempt with tokens, or an aborted one, sets the count to 0; an
- * unanswered one leaves it.
+ * Number of attempts without a token after which a call fails. An attempt with tokens, or an aborted one, sets the
+ * count to 0; an unanswered one does not change it.
  */
 const mostFaults = 5
 
@@ -63,7 +64,7 @@ export async function runEngines(options: RunEnginesOptions): Promise<RunEngines
   function take(fact: Fact): void {
     if (fact.type === 'turn.completed' || fact.type === 'turn.interrupted')
       waiting.get(keyOf(fact.trajectory, fact.turn, fact.attempt))?.(fact)
-    // Requests made before a new scheduler's claim did not reach it.
+    // A new scheduler has not got the requests that were made before its claim, so they are made again.
     else if (fact.type === 'scheduler.claimed') for (const again of [...waiting.values()]) again(undefined)
   }
   const following = await journal.follow(
@@ -77,7 +78,7 @@ export async function runEngines(options: RunEnginesOptions): Promise<RunEngines
     },
   )
 
-  /** Asks for one attempt; undefined if it has to be asked again. */
+  /** Requests one attempt. Returns undefined if no answer came in `turnTimeoutMs`, or a new scheduler took over. */
   async function attempt(
     lane: Lane,
     request: PoolRequest,
@@ -109,7 +110,7 @@ export async function runEngines(options: RunEnginesOptions): Promise<RunEngines
         { type: 'turn.asked', at, ...common, contextTokens: context.length, contextDigest: contextDigest(context) },
         {
           ...{ type: 'turn.generate', ...common, context, resumedTokens, order, minVersion },
-          // Agents make prompts of their own, so none is known to be the group's.
+          // Each agent makes its own prompt, so no prompt is known to be shared by the group.
           ...{ promptTokens: 0, boundTokens: context.length + asked.maxTokens },
         },
       ])

@@ -51,7 +51,7 @@ export async function answerCall(
   const parentLane = headerOf(request, 'x-parent-session-id')
   const retries = Number(headerOf(request, 'x-stainless-retry-count') ?? 0)
   const { isStreamed, after, dialect: name, model, tools, maxTokens, asked } = parsed
-  // Plain literals: see callFacts.ts.
+  // One plain literal without spreads: callFacts.ts says why.
   const call = await parts.calls.ask(session, {
     dialect: name,
     model,
@@ -133,7 +133,7 @@ async function stream(
   }
   const writer = dialect.stream(head, parsed)
   const deltas = new Deltas({ hasTools: parsed.tools.length > 0, opensThinking: started.opensThinking === true })
-  // Without backpressure: an answer has at most `limits.responseTokens` tokens.
+  // Does not wait for a slow client: an answer has at most `limits.responseTokens` tokens, so little is buffered.
   const send = (text: string) => {
     if (!response.destroyed) response.write(text)
   }

@@ -1,4 +1,4 @@
-/** Reads the headers of requests, and writes answers, of node:http. */
+/** Reads headers of requests and writes JSON answers, with node:http's classes. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { GatewayError } from '../gatewayError'
 

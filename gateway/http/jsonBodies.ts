@@ -11,14 +11,14 @@ import { type BodyRefusal, ByteBudget, FIRST_BYTE_MS, readBody } from '../../san
 import { GatewayError, invalid } from '../gatewayError'
 
 const MIB = 1024 * 1024
-/** Bytes of all bodies together: 1,000 agents may each send 500 KiB, about 130,000 tokens, at the same time. */
+/** Default bound on all bodies together: 1,000 agents may each send 500 KiB, about 130,000 tokens, at the same time. */
 const mostHeldBytes = 512 * MIB
 /** Period in ms in which, once a body has begun, at least 64 KiB of it, or its end, must arrive. */
 const bodyWaitMs = 10_000
 
 export interface BodyBounds {
   readonly maxBodyBytes: number
-  /** Default: 512 MiB, or one body if a body may be larger. */
+  /** Upper bound on the bytes of all bodies together. Default: 512 MiB, or `maxBodyBytes` if that is larger. */
   readonly maxHeldBytes?: number
 }
 

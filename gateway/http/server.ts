@@ -70,8 +70,8 @@ const closeLookMs = 20
 const longestCloseMs = 2000
 
 /**
- * Connections that may wait to be accepted. Of a thousand agents that begin at once, Node's default of 511 leaves the
- * others to try again after seconds.
+ * Upper bound on connections that wait to be accepted. With Node's default of 511, if a thousand agents connect at
+ * once, those beyond it get a connection only seconds later, by a retry.
  */
 const mostConnecting = 4096
 
@@ -95,13 +95,13 @@ export async function openServer(options: ServerOptions): Promise<GatewayServer>
       if (refusal.status === 500)
         log.warn({ err: thrown, path: pathname }, 'a request failed by a fault of the gateway')
       sendError(form, refusal, response)
-      // A body that was not read to its end would be taken for the next request. One that is being discarded
-      // (JsonBodies) is read to its end, unless it does not come.
+      // The rest of an unread body would be taken for the next request, so the connection is closed. It stays open if
+      // JsonBodies discards the rest, unless the body was refused because it comes too slowly.
       const isDiscarded = request.readableFlowing === true && refusal.kind !== 'slow'
       if (!request.complete && !isDiscarded) response.once('finish', () => request.destroy())
     })
   }
-  // On loopback, all agents of this machine have the same address.
+  // On loopback all agents have the same address, so one address may have all connections.
   const server = boundedServer(answer, isLoopback(host) ? { shareOfAddress: 1 } : {})
   server.requestTimeout = 120_000
   server.keepAliveTimeout = KEEP_ALIVE_MS

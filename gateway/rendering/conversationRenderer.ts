@@ -30,7 +30,7 @@ export interface ConversationRenderer {
   readonly opensThinking: boolean
   /**
    * Returns the tokens that follow `recorded` in `whole`, a rendering of the whole conversation; undefined if `whole`
-   * does not begin with the text of `recorded`, since the template rewrote earlier messages.
+   * does not begin with the text of `recorded`, since the template rewrote earlier messages, or nothing follows it.
    */
   tailOfWhole(whole: Rendered, recorded: Int32Array): Promise<Int32Array | undefined>
 }

@@ -16,7 +16,7 @@ import type { SessionState } from './session'
 
 const noTiming = { queuedAt: 0, startedAt: 0, firstTokenAt: 0, endedAt: 0 }
 
-/** @param given fields that session and request lack; `tools`: canonical JSON of the tools that the request offers */
+/** Makes `call.started`. @param given fields that session and request lack; `tools`: those offered, canonical JSON */
 export function startedFact(
   session: SessionState,
   request: CallRequest,
@@ -67,7 +67,7 @@ function labelIn(
   return labelOf({ ...hints, model, hasTools: tools.length > 0, messages: messages.length }, context)
 }
 
-/** The answer of a call, with its whole text. */
+/** Makes `call.finished` of an answered call. @param text text of the whole answer, over all attempts */
 export function answeredFact(
   { trajectory, call, attempt }: CallStarted,
   { engine, tokens, logprobs, entropies, finish, segments, cachedTokens, preemptions, timing }: PoolGeneration,

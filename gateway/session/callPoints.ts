@@ -3,9 +3,9 @@
  *
  * session.found: before the body is read. request.read: before the call is placed. call.placed: before call.started is
  * appended. call.started: once it is durable; an engine is asked meanwhile. tokens.streamed: at an engine's first
- * tokens, which do not wait for it. engine.answered: before call.finished is appended. call.finished: once it is
- * durable, before the answer is written. answer.written: before the connection has taken the answer. answer.flushed:
- * after it has, or was closed.
+ * tokens; the call does not wait at this point. engine.answered: before call.finished is appended. call.finished: once
+ * it is durable, before the answer is written. answer.written: before the connection has taken the answer.
+ * answer.flushed: after the connection has taken it, or was closed.
  */
 export const callPoints = [
   'session.found',

@@ -24,7 +24,7 @@ export interface CallRequest {
   readonly isRetry: boolean
 }
 
-/** @param digests those of the request's tools and messages */
+/** Returns the digest by which a request's retries are recognised. @param digests of its tools and messages, joined */
 export function requestDigest({ dialect, model, maxTokens }: CallRequest, digests: string): string {
   return digestOf(JSON.stringify([dialect, model, maxTokens ?? null, digests]))
 }

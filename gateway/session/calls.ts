@@ -66,7 +66,7 @@ export class Calls {
     }
   }
 
-  /** Number of calls that are being generated. */
+  /** Number of calls without a durable answer yet: those that are being generated or wait for an engine. */
   get running(): number {
     return this.live.size
   }
@@ -223,7 +223,7 @@ export class Calls {
         priority: session.request.order,
         keep: true,
       }
-      // The engine does not wait for the record: a retry after its loss has the same number and seed.
+      // The engine does not wait for call.started: if that record is lost, a retry has the same number and seed.
       const generating = pool.generate(
         ask,
         preferred,

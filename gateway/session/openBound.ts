@@ -25,7 +25,7 @@ export class OpenBound {
 
   constructor(private readonly options: OpenBoundOptions) {}
 
-  /** Counts a session's fact as use, or its end. */
+  /** Notes a session's fact. Its end frees its place; its opening, a call, or any fact while it counts is use. */
   note({ type, trajectory, at }: SessionFact): void {
     const isCounted = this.lastUsed.delete(trajectory)
     if (type === 'rollout.finished') return

@@ -30,7 +30,7 @@ export interface SessionState {
   readonly byDigest: Map<string, number>
   /** Calls by the id of their answer. A fork's copies have the ids of the calls that they copy. */
   readonly byAnswer: Map<string, number>
-  /** First call of the latest opening; if it offers no tools, the first one that does, once there is one. */
+  /** First call of the latest opening; if it offers no tools, the first call with tools that continues no other. */
   first: CallStarted | null
   ended: RolloutFinished | null
   reward: RewardAssigned | null
@@ -103,7 +103,7 @@ export function applyFact(session: SessionState, fact: SessionFact, options: Con
   }
 }
 
-/** True for an opening's first call. If that has no tools (asks for a title, say), the first with tools replaces it. */
+/** True for an opening's first call, and, if that had no tools (a title, say), for the first root call with tools. */
 const isFirst = (first: CallStarted | null, { branch, parent, tools }: CallStarted): boolean =>
   first === null ? branch === 'first' : first.tools === '[]' && parent === null && tools !== '[]'
 

@@ -14,11 +14,11 @@ export interface SessionsOptions extends ConversationIndexOptions {
   readonly limits: RolloutRequested['limits']
   readonly sampling: RolloutRequested['sampling']
   readonly deadlineMs: number
-  /** Offset of this process's claim, by partition. */
+  /** Epochs of this process, by partition: the offset of its claim of the partition. Empty inside a run. */
   readonly epochs: readonly Epoch[]
   /** Default time in ms after which a session expires: its calls are refused then, but it has no end in the log. */
   readonly ttlMs: number
-  /** Bounds the sessions in use. Absent: only holders of the gateway's key open sessions. */
+  /** Bounds the sessions in use. Absent if the gateway has a key, whose holders alone open sessions. */
   readonly openBound?: OpenBound
   /** Present inside a run, which ends the sessions itself. `takesRewards`: agents may give their own reward. */
   readonly run?: { readonly takesRewards: boolean }

@@ -84,7 +84,7 @@ export class Sessions {
     throw new GatewayError({
       kind: 'conflict',
       code: 'stale_key',
-      message: `the key is of opening ${found.opening} of session ${found.id}, which has been opened again (${now}): this agent was replaced`,
+      message: `the key is of opening ${found.opening} of session ${found.id}, which has been opened again (opening ${now}): this agent was replaced`,
     })
   }
 
@@ -232,7 +232,7 @@ export class Sessions {
     }
   }
 
-  /** Calls `listener` with each fact of a session, until the returned function is called. */
+  /** Calls `listener` with each fact that changes a session, of all sessions, until the returned function is called. */
   listen(listener: (fact: SessionFact) => void): () => void {
     this.listeners.add(listener)
     return () => this.listeners.delete(listener)
@@ -303,7 +303,7 @@ export class Sessions {
       throw new GatewayError({
         kind: 'conflict',
         code: 'slot_taken',
-        message: `slot ${member} of group ${group} has a session: name it by its id to open it again`,
+        message: `slot ${member} of group ${group} has a session already: give that session's id to open it again, or another slot`,
       })
     if (member >= groupSize && slot !== undefined)
       throw invalid(`slot ${member} is not below the group's size, ${groupSize}`, 'slot')

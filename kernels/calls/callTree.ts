@@ -98,7 +98,7 @@ export function growingTree(): GrowingTree {
   }
 }
 
-/** Returns the calls from the first context to this one, in that order. @throws RangeError if a parent is missing */
+/** Returns the calls from the tree's root to this call, in that order. @throws RangeError if a parent is missing */
 export function pathTo(tree: CallTree, call: number): readonly CallNode[] {
   const path: CallNode[] = []
   for (let at: number | null = call; at !== null; ) {

@@ -19,7 +19,7 @@ export const answerClose = '</answer>'
 export type AnswerPlace = 'answer-tag' | 'anywhere' | 'hashes' | 'last-number'
 
 /**
- * Part of the response that is the answer.
+ * Part of the response that is the answer, for rewards that compare text.
  * - answer-tag: the last `\boxed{}` in the last `<answer>`, or the whole text of that `<answer>` if it has no
  *   `\boxed{}`.
  * - anywhere: the last `\boxed{}` of the response, or the text of its last `<answer>` if it has no `\boxed{}`.

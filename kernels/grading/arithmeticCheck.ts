@@ -28,8 +28,8 @@ export function checkByArithmetic(answer: string, truth: string): boolean | unde
 }
 
 /**
- * Compares two answers as numbers. Undefined if one of them is not a number, or if they differ by so little that
- * rounding to doubles may be the cause.
+ * Compares two answers as numbers. Undefined if one of them is not a number, or if the rounding to doubles may be the
+ * cause of their small difference, or of their equality.
  */
 export function sameNumber(a: string, b: string): boolean | undefined {
   const integers = sameInteger(a, b)
@@ -43,7 +43,7 @@ export function sameNumber(a: string, b: string): boolean | undefined {
   return isExact || undefined
 }
 
-/** Matches sixteen digits in a row or around a point: a double may round so long a number. */
+/** Matches sixteen or more digits and points in a row: a double may round so long a number. */
 const manyDigits = /\d[\d.]{15}/
 const percent = /\s*\\?%\s*\$?$/
 const hasPercent = (text: string) => percent.test(text)

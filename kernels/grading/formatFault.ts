@@ -1,5 +1,6 @@
 /**
- * Checks the form of a response: every tool call can be parsed, and the response ends with exactly one answer.
+ * Checks the form of a response: every tool call can be parsed, and the response ends (special tokens aside) with its
+ * only `<answer>` element, which is not empty.
  *
  * in   the text of the model's turns        out  the first fault, in words; undefined if there is none
  * Invariant: linear time, never throws. The check does not look at whether the answer is right.

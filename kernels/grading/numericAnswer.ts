@@ -10,8 +10,8 @@
  */
 
 /**
- * Digits, with commas in groups or anywhere else between digits, and decimals; a `$` may stand before or after the
- * sign.
+ * Matches an integer or a decimal. Commas may stand anywhere between the digits before the point; a `$` may stand
+ * before or after the sign.
  */
 const number = String.raw`(?:[-−]\$?|\$[-−]?)?(?:\d+(?:,\d+)*(?:\.\d+)?|\.\d+)`
 const afterHashes = new RegExp(String.raw`####[ \t]{0,8}(${number})`, 'g')

@@ -51,7 +51,7 @@ const notNouns = setOf(
   'plus minus times ones tens scores percents percentages is has was its this thus equals exceeds divides cos abs sines cosines tangents logs ' +
     'factorials negatives inverses reciprocals repeats recurs does always googols googol lakhs crores myriads powers exponents modulos',
 )
-/** Words that no unit contains. */
+/** Words that are in no counted unit (`3 apples`); measures such as `meters squared` may have them. */
 const notInUnits = setOf(
   'than or and but not mod modulo divided multiplied by to from if when where squared cubed factorial percent root sqrt log ln sin cos tan sec csc cot ' +
     'exp lim max gcd lcm det pi base binary octal hex hexadecimal repeating recurring between about pm negative approximately inverse',
@@ -149,9 +149,9 @@ function countOf(words: readonly string[], isOne: boolean): string | undefined {
 }
 
 /**
- * Returns true for letters that look like a word rather than a product of variables: three or more letters, a vowel, no
- * consecutive letters of the alphabet (`abc`), and in words of up to four letters no pair that such words hardly ever
- * have (`xz`).
+ * Returns true for letters that look like a word rather than a product of variables: three or more letters, a vowel,
+ * not all in alphabetical order with steps of at most 3 (`abc`, `ace`), and in words of up to four letters no pair that
+ * such words hardly ever have (`xz`).
  */
 export function looksLikeWord(letters: string): boolean {
   const word = letters.toLowerCase()

@@ -1,5 +1,5 @@
 /**
- * Contract of a scheduler, between the kernel, the scheduler actor and the simulator.
+ * Contract of a scheduler: the kernel (scheduler.ts) implements it, the scheduler actor and the simulator call it.
  *
  * in   engines and turns, as events        out  decisions: turns to start, KV to evict, turns that fit no engine
  * All times are in ms on one clock, whose origin does not matter; lengths are in tokens.

@@ -177,8 +177,8 @@ export class Forecast<T extends Growing> {
   }
 
   /**
-   * Returns the tokens of a prompt that its group shares, as kvAccount.ts counts them: one prompt per group; a prompt
-   * of another length is not shared.
+   * Returns the tokens of a prompt that its group shares, as kvAccount.ts counts them: whole blocks of one prompt per
+   * group; a prompt of another length is not shared (0), nor is any on an engine without prefix sharing.
    */
   private shared({ group, promptTokens }: T): number {
     const { prefixSharing, blockTokens } = this.spec

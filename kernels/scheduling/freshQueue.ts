@@ -32,7 +32,7 @@ interface Place extends HeapItem {
   sinceMs: number
 }
 
-/** Sort key of a group: 0 until `probes` of its members have begun, then 1. */
+/** Sort key of a group: 0 until `probes` of its members have left the queue, then 1. */
 const probed = ({ begun }: WaitingGroup): number => (begun < probes ? 0 : 1)
 
 export class FreshQueue {

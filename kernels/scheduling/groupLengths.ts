@@ -12,8 +12,8 @@ import type { GroupId, TrajectoryId } from '../../messages/ids'
 
 export interface GrowthOptions {
   /**
-   * Share of a group's members that should end within the estimated length; null: the estimate is always the bound.
-   * Default 0.9.
+   * Share of a group's members that should end within the estimated length; null: the estimate is always the member's
+   * upper bound. Default 0.9.
    */
   readonly quantile?: number | null
   /**
@@ -71,8 +71,9 @@ export class GroupLengths {
 
   /**
    * Returns the estimated final length, in tokens, of a member with `tokens` so far: the quantile that the option
-   * `quantile` sets; the upper bound if that option is null or fewer than `minFinished` members have finished. The
-   * result is at least `tokens` and at most the larger of `tokens` and `boundTokens`.
+   * `quantile` sets; the upper bound `boundTokens` if that option is null, if fewer than `minFinished` members have
+   * finished, or if no finished length reaches that quantile. The result is at least `tokens` and at most the larger of
+   * `tokens` and `boundTokens`.
    */
   estimate(group: GroupId, trajectory: TrajectoryId, tokens: number, boundTokens: number): number {
     const bound = Math.max(tokens, boundTokens)

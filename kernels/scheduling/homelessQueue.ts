@@ -2,18 +2,18 @@
  * Queues the trajectories that have begun and are on no engine: their engine left or has become too small for them, or
  * they were paused.
  *
- * in   members that are pushed and removed        out  the member that continues next
- * Members of lost engines go first, then members with the fewest tokens after the prompt, so that all progress at a
- * similar speed.
- * Invariant: a paused member that began more than `patienceMs` ago goes ahead of all others, the oldest first, however
- * often it was paused since. Only differences of times are used, so any clock will do.
+ * in   trajectories that are pushed and removed        out  the trajectory that continues next
+ * Trajectories that were not paused go first. Paused ones follow, those with the fewest tokens after the prompt first,
+ * so that all progress at a similar speed.
+ * Invariant: a paused trajectory that began more than `patienceMs` ago goes ahead of all others, the oldest first,
+ * however often it was paused since. Only differences of times are used, so any clock will do.
  */
 import { type Member, oldestFirst } from './engineState'
 import { Heap, type HeapItem } from './heap'
 
 interface Pause extends HeapItem {
   readonly member: Member
-  /** Time at which the member began, ms. */
+  /** Time at which the trajectory began (if unknown: was paused), ms. */
   readonly sinceMs: number
 }
 
@@ -26,7 +26,7 @@ export class HomelessQueue {
     return this.byRank.size
   }
 
-  /** Returns the member that continues next, without removing it; undefined if the queue is empty. */
+  /** Returns the trajectory that continues next, without removing it; undefined if the queue is empty. */
   peek(nowMs: number, patienceMs: number): Member | undefined {
     const oldest = this.byAge.peek()
     return oldest !== undefined && nowMs - oldest.sinceMs > patienceMs ? oldest.member : this.byRank.peek()

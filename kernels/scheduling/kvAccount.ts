@@ -42,9 +42,12 @@ export interface Holding {
   readonly tokens: number
   /** Number of tokens that the trajectory is expected to need in total. */
   readonly needTokens: number
-  /** Tokens of the group's prompt that the trajectory shares: whole blocks; 0 if the engine does not share prefixes. */
+  /**
+   * Tokens of the group's prompt that the trajectory shares: whole blocks; 0 if the engine does not share prefixes, or
+   * shares a prompt of another length in this group.
+   */
   readonly sharedTokens: number
-  /** Time at which the trajectory's tool call began, ms. */
+  /** Time at which the trajectory's latest tool call began, ms; 0 before the first one on this engine. */
   readonly sinceMs: number
 }
 
@@ -77,7 +80,10 @@ export interface KvReport {
 interface SharedPrompt {
   readonly tokens: number
   holders: number
-  /** Number of holders whose tokens the engine has computed; `running` is the number of holders that generate. */
+  /**
+   * `holders` counts the trajectories that share the prompt, `computed` those of them with computed tokens, `running`
+   * those of them that generate.
+   */
   computed: number
   running: number
 }
@@ -113,7 +119,7 @@ export class KvAccount implements EngineAccount {
   }
 
   /**
-   * Adds (sign 1) or subtracts (−1) a holding's part of all sums.
+   * Adds a holding (one trajectory on this engine) to all sums (sign 1), or subtracts it from them (sign −1).
    * @param decay weight of the holding's commitment while its trajectory is in a tool
    */
   count(holding: Holding, sign: 1 | -1, decay: number): void {

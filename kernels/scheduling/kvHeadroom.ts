@@ -27,8 +27,8 @@ import {
 } from './policy'
 
 /**
- * Share of the KV reserve that continuing turns leave free while other trajectories wait to begin or to continue. They
- * may use the rest, so that the next start does not pause them at once.
+ * Share of the KV reserve that continuing turns leave free while other trajectories wait to begin or to continue.
+ * Continuing turns may use the rest of it, so that they are not paused as soon as another trajectory begins.
  */
 const reserveOfTurns = 0.5
 /** Lower bound on the load that the margin for a move is computed from: almost empty engines are about equally fast. */
@@ -74,8 +74,8 @@ function continueTurn(view: SchedulerView, engine: EngineView, turn: WaitingTurn
   if (engine.running === 0 || held <= roundedCapacity(engine) - reserve) {
     return { kind: 'start', turn, engine: engine.spec.engine }
   }
-  // Without forecasts, the account reserved this growth in full, so the turn can wait here: turns ahead of it will end
-  // before long.
+  // Without forecasts, the account reserved KV for the trajectory's full expected length, so the turn can wait here:
+  // turns ahead of it will end before long.
   return view.forecasts ? { kind: 'pause', turn } : null
 }
 
@@ -107,10 +107,10 @@ function nextToBegin({ homeless, fresh, nowMs, patienceMs, homelessCount, engine
 /**
  * Returns the engine with the lowest load after the turn's trajectory is added; null if no engine has room.
  *
- * An engine has room if it has a free sequence and no turn waits on it, the turn fits it, its demand with the
- * trajectory is at most `most` times its KV without the reserve, its held tokens with the turn fit that KV, its load
- * without the trajectory is at most `maxLoad`, and its load with it is below `belowLoad`. Before any trajectory has
- * ended, `allMayBegin` may allow more demand.
+ * An engine has room if it runs fewer than `maxSequences` turns and no turn waits on it, the turn fits it, its demand
+ * with the trajectory is at most `most` times its KV without the reserve, its held tokens with the turn fit its KV
+ * without the reserve, its load without the trajectory is at most `maxLoad`, and its load with it is below `belowLoad`.
+ * Before any trajectory has ended, `allMayBegin` may allow a trajectory that begins more demand.
  */
 function roomiest(
   view: SchedulerView,
@@ -148,8 +148,8 @@ const allMayBegin = (view: SchedulerView, taken: number, added: number, room: nu
   taken + (added * view.freshCount) / view.engines.length <= room * lastOvercommit
 
 /**
- * Returns true if an engine has no trajectories to serve. Without forecasts, a trajectory in a tool counts, since it
- * keeps its KV.
+ * Returns true if no turn runs or waits on an engine. Without forecasts, there must also be no trajectory in a tool,
+ * since that keeps its KV.
  */
 const isIdle = ({ forecasts }: SchedulerView, { running, waiting, inTool }: EngineView): boolean =>
   running === 0 && waiting === 0 && (forecasts || inTool === 0)

@@ -24,13 +24,13 @@ export class Ledger {
   private readonly halfLifeMs: number
   private joined: readonly KvAccount[] = []
   /**
-   * Reference time of all weights in tools, ms. All engines share it, so that a decision computes one power instead of
-   * one per engine.
+   * Time to which the weights of trajectories in tools (`toolWeight`) refer, ms. All engines share it, so that a
+   * decision computes one power instead of one per engine.
    */
   private baseMs = 0
   /**
-   * Time for which `decay` was computed, ms. `decay` is the factor by which weights in tools have decayed since
-   * `baseMs`.
+   * Time for which `decay` was computed, ms. `decay` is the factor by which the weights of trajectories in tools have
+   * decayed since `baseMs`.
    */
   private decayMs = 0
   private decay = 1
@@ -136,7 +136,10 @@ export class Ledger {
     this.account(engine).correct(report)
   }
 
-  /** Returns the tokens that an engine's placed trajectories are expected to need in total, decayed to `nowMs`. */
+  /**
+   * Returns the tokens that an engine's placed trajectories are expected to need in total; those of trajectories in a
+   * tool are decayed to `nowMs`.
+   */
   committedTokens(engine: EngineId | EngineAccount, nowMs: number): number {
     const account = this.account(engine)
     if (account.inTool === 0) return account.firmTokens

@@ -77,8 +77,8 @@ export class LengthModel {
     this.rollouts.delete(trajectory)
     const group = this.groups.get(seen.group)!
     group.members--
-    // A rollout that used up its budget was stopped by the budget, so it does not count as an end. `observe` has counted
-    // it in every stretch that it passed.
+    // A rollout that used up its budget was stopped by the budget, so it does not count as an end. `observe` has
+    // counted it in every stretch that it passed.
     if (counts && seen.passed < 1) {
       this.ends[Math.floor(seen.passed * stretches)]!++
       group.ends++
@@ -107,8 +107,8 @@ export class LengthModel {
   }
 
   /**
-   * Returns the common hazard accumulated over the first `share` of a budget. At share 1 every rollout is over,
-   * whatever this returns.
+   * Returns the common hazard accumulated over the first `share` of a budget. At share 1 the budget stops every
+   * rollout, so callers must count it as ended there, whatever this returns.
    */
   cumulative(share: number): number {
     if (this.stale) this.sum()
@@ -122,8 +122,8 @@ export class LengthModel {
   private sum(): void {
     this.stale = false
     for (let i = 0; i < stretches; i++) {
-      // The prior assumes that rollouts are equally likely to end in any stretch: of the (n − i) rollouts that reach
-      // stretch i, 1 ends in it.
+      // The prior assumes that rollouts are equally likely to end in any stretch: of n (= `stretches`) rollouts, n − i
+      // reach stretch i, and 1 ends in it.
       const assumed = (stretches - i - 0.5) / stretches
       const ends = this.ends[i]! + priorRollouts / stretches
       this.summed[i + 1] = this.summed[i]! + ends / (this.exposure[i]! + priorRollouts * assumed)

@@ -3,8 +3,8 @@
  *
  * in   moves of single trajectories, as the scheduler orders them
  * out  the queues, the engines' states, evictions
- * Invariant: between two calls of the scheduler, a member's phase, its queue, its holding in the ledger and its entry
- * in a forecast agree.
+ * Invariant: between two calls of the scheduler, a trajectory's phase, its queue, its holding in the ledger and its
+ * entry in a forecast agree.
  */
 import type { EngineId, TrajectoryId } from '../../messages/ids'
 import type { SchedulerDecision, SchedulerOptions, TurnAsk } from './contract'
@@ -75,7 +75,7 @@ export class Placement {
     return wereRunning
   }
 
-  /** Adds the trajectory of a turn that is requested for the first time. */
+  /** Adds a trajectory that is not known yet, at a request for one of its turns. */
   add(ask: TurnAsk): Member {
     const { trajectory, group, order, contextTokens, promptTokens, boundTokens } = ask
     const member: Member = {
@@ -103,7 +103,7 @@ export class Placement {
     return member
   }
 
-  /** Removes a trajectory that is over, and evicts the KV that it may have left on an engine. */
+  /** Removes a trajectory that is over, and orders the eviction of the KV that it may have left on an engine. */
   release(member: Member): void {
     const { trajectory } = member
     this.queueOf(member)?.remove(member)
@@ -130,7 +130,7 @@ export class Placement {
     state.forecast.put(member, this.nowMs)
   }
 
-  /** Takes a member off its engine. If the member returns to the engine, it may find its prefix still cached. */
+  /** Takes a trajectory off its engine, and remembers the engine: the trajectory's prefix may still be cached there. */
   takeOff(member: Member): void {
     const engine = member.engine!
     member.lastEngine = this.ledger.holding(member.trajectory)!.tokens > 0 ? engine : null

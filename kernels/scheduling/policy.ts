@@ -23,15 +23,15 @@ export interface WaitingTurn {
   /** Longest context that the rollout's budget allows, in tokens. */
   readonly boundTokens: number
   /**
-   * Engine on which the trajectory is placed; null if there is none, since it has not begun, was paused, or the engine
-   * left.
+   * Engine on which the trajectory is placed; null if there is none, since the trajectory has not begun or was paused,
+   * or its engine left or became too small for it.
    */
   readonly engine: EngineId | null
   /**
    * Engine on which the trajectory was before its pause, and which may still hold its prefix; null if there is none.
    */
   readonly lastEngine: EngineId | null
-  /** Time at which the trajectory was paused, ms; null if it is not paused, or has lost its engine. */
+  /** Time at which the trajectory was paused, ms; null if it is not paused (one that lost its engine is not). */
   readonly pausedMs: number | null
   /** Time at which the trajectory's first turn started, ms; null if it has not begun. */
   readonly begunMs: number | null
@@ -61,12 +61,16 @@ export interface PolicyOptions {
   readonly repinMargin: number
   /**
    * Upper bound on the expected demand with which a new trajectory may begin, as a multiple of an engine's KV without
-   * the reserve. Default 1.35; 1 if demand is not forecast.
+   * the reserve. Default 1.35; 1 if demand is not forecast. kv-headroom allows more while more than half of the turns
+   * are the last of their trajectory, and before any trajectory has ended.
    */
   readonly overcommit: number
-  /** Share of an engine's KV that new trajectories may not use. Default 0.07; 0 if demand is not forecast. */
+  /**
+   * Share of an engine's KV (the reserve) that stays free when a trajectory begins on the engine, continues there after
+   * a pause, or moves there. Default 0.07; 0 if demand is not forecast.
+   */
   readonly reserveShare: number
-  /** The same share for engines on which priority does not choose the victim of a preemption. Default 0.1. */
+  /** Used instead of `reserveShare` on engines where priority does not choose the preemption's victim. Default 0.1. */
   readonly reserveShareWithoutPriority: number
 }
 
@@ -75,8 +79,8 @@ export interface SchedulerView {
   readonly options: PolicyOptions
   readonly engines: readonly EngineView[]
   /**
-   * Next trajectory among those that have begun and are on no engine, because their engine left or because they were
-   * paused.
+   * Next trajectory among those that have begun and are on no engine, because their engine left or became too small for
+   * them, or because they were paused.
    */
   readonly homeless: WaitingTurn | undefined
   /** Next trajectory among those that have not begun, by the policy's start order. */
@@ -85,7 +89,7 @@ export interface SchedulerView {
   readonly freshCount: number
   /** Number of trajectories that have begun and are on no engine. */
   readonly homelessCount: number
-  /** true: demand is the expected peak. false: demand is the sum of the lengths that trajectories may reach. */
+  /** true: demand is the expected peak of held KV. false: it is the sum of the lengths that trajectories may reach. */
   readonly forecasts: boolean
   /** Age, in ms since the start of its first turn, above which a paused trajectory goes ahead of all others. */
   readonly patienceMs: number

@@ -243,7 +243,7 @@ class PolicyScheduler implements Scheduler, SchedulerView {
     assignments.push({ trajectory, engine: step.engine, order, movedFrom: moves ? from : null })
   }
 
-  /** Returns the member that waits with a turn which a policy's view has shown. */
+  /** Returns the scheduler's record of a trajectory whose waiting turn a policy has seen in the view. */
   private memberOf(turn: WaitingTurn): Member {
     return this.placement.members.get(turn.trajectory)!
   }

@@ -9,8 +9,8 @@
 import { type EngineView, fits, hasSlot, least, type Policy, type SchedulerView, type Step } from './policy'
 
 /**
- * Places the next turn that has no engine on the engine with the fewest placements. Shares become equal in the long
- * run.
+ * Places the next turn that has no engine on the engine with the fewest placements among those it fits. Shares become
+ * equal in the long run.
  */
 export function placeEqually(view: SchedulerView): Step | null {
   const turn = view.homeless ?? view.fresh

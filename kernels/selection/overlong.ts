@@ -29,7 +29,8 @@ export function overlongWithin<T extends { readonly overlong?: OverlongOptions }
 }
 
 /**
- * Returns 0 up to maxTokens − bufferTokens, then falls linearly to −penalty. @throws RangeError on options out of range
+ * Returns 0 for up to maxTokens − bufferTokens tokens; from there the result falls linearly to −penalty at maxTokens,
+ * and stays −penalty beyond. @throws RangeError on options out of range
  */
 export function overlongPunishment(tokens: number, options: OverlongOptions): number {
   const { maxTokens, bufferTokens, penalty = 1 } = options

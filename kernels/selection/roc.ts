@@ -21,7 +21,7 @@ export interface GroupMember {
   readonly answerTags: number
   /** Number of generations in the rollout. */
   readonly turns: number
-  /** Number of tokens after the prompt, those of tool responses included. Required by the option `overlong`. */
+  /** Number of tokens after the prompt, those of tool responses included. The option `overlong` needs it. Default 0. */
   readonly responseTokens?: number
 }
 
@@ -71,7 +71,7 @@ export interface WeighedMember {
   readonly reward: number
   readonly errorPenalty: number
   readonly formatPenalty: number
-  /** Sum of those of the two penalties that the options include. */
+  /** Sum of `errorPenalty` (if the option `errorRatio` is true) and `formatPenalty` (if `answerFormat` is true). */
   readonly penalty: number
 }
 
@@ -96,7 +96,7 @@ export interface SelectionExplained {
   readonly keptPositives: number | null
   /** Number of negatives to keep (k0); null if the group was not divided. */
   readonly keptNegatives: number | null
-  /** Members by index. `weight` is the sampling weight of a positive (variant paper), else null. */
+  /** Members by index. `weight` is the sampling weight of a positive (variant paper, divided group), else null. */
   readonly members: readonly (WeighedMember & { readonly weight: number | null; readonly kept: boolean })[]
 }
 

@@ -4,9 +4,10 @@
  * in   turns with their start, first token, end and lengths, of one engine or several equal ones
  * out  the coefficients `stepMs`, and the error of the fit
  * Each round replays the turns on an engine with the coefficients found so far (replayTurns.ts), which gives the work
- * done before and after each turn's first token. Measured times are sums of that work, so non-negative least squares
- * gives the next coefficients. The dense part of a step has a floor and then a slope; several step sizes are tried for
- * the knee between them. `decodeBase` and `prefillBase` cannot be separated from the other coefficients and are 0.
+ * done before and after each turn's first token. A measured time is the sum of that work's amounts, each times its
+ * coefficient, so non-negative least squares gives the next coefficients. The dense part of a step has a floor and then
+ * a slope; several step sizes are tried for the knee between them. `decodeBase` and `prefillBase` cannot be separated
+ * from the other coefficients and are 0.
  */
 import type { PrefillShape, StepMs } from './engineModel'
 import { leastSquares, type Row } from './leastSquares'
@@ -33,7 +34,7 @@ export const leastTurns = 20
  * Upper bound on the turns in a fit: the first turns of a longer run. A fit replays them about a hundred times.
  */
 const mostTurns = 4000
-/** Candidates for the step size, in tokens, at which the dense part changes from a floor to a slope; 0: no floor. */
+/** Candidates for the knee: tokens of a step at which its dense part turns from a floor to a slope; 0: no floor. */
 const knees = [0, 8, 16, 32, 64, 128, 256, 512]
 /** Number of rounds of a fit: the coefficients hardly change after so many. */
 const rounds = 12
@@ -143,9 +144,10 @@ function fitted(engines: readonly (readonly MeasuredTurn[])[], maxBatchTokens: n
 }
 
 /**
- * Weighs each difference between a replayed and a measured time by 1 / (the replayed time), so that the sum of the
- * fitted times equals the sum of the measured ones. Weights relative to the measured times would let the shortest turns
- * dominate. Outliers come from other work of the machine; their weight falls with their distance.
+ * Weighs each difference between a replayed and a measured time by 1 / (the replayed time; at least 1 ms and a tenth of
+ * the measured time), so that the sum of the fitted times equals the sum of the measured ones. Weights relative to the
+ * measured times would let the shortest turns dominate. Outliers come from other work of the machine; their weight
+ * falls with their distance.
  */
 function weightsOf(rows: readonly Row[], found: readonly number[]): readonly number[] {
   const timed = rows.map(({ x, y }) => {

@@ -2,10 +2,10 @@
  * Draws a turn of a simulated engine: meaningless tokens of a plausible length, with their true log-probabilities.
  *
  * in   a seed, a context, the stop tokens        out  tokens, logprobs, and whether a stop token ended the turn
- * Token n ends the turn with probability h(n), the hazard of a lognormal length with the given median and sigma 0.8.
- * The token is then uniform over the stop tokens, else uniform over the vocabulary, which includes them. So a stop
- * token has p = h/stops + (1 − h)/vocabulary, any other (1 − h)/vocabulary. Without stop tokens h is 0. Temperature,
- * top-p, top-k and min-p have no effect; at temperature 0 the seed has none either.
+ * With probability h(n), the hazard of a lognormal length with the given median and sigma 0.8, token n is drawn
+ * uniformly from the S stop tokens, else uniformly from the vocabulary of V tokens, which includes the stop tokens. So
+ * a stop token has p = h/S + (1 − h)/V, any other (1 − h)/V. Any stop token ends the turn. Without stop tokens h is 0.
+ * Temperature, top-p, top-k and min-p have no effect; at temperature 0 the seed has none either.
  * Invariant: for one vocabulary and median length, the seed, the context and the stop tokens determine the tokens; a
  * resumed turn continues with the tokens that it would have had.
  */

@@ -76,7 +76,10 @@ export class KvCache {
     return this.missingBlocks(hold, tokens) <= this.availableBlocks
   }
 
-  /** Returns the number of available blocks that a context of `tokens` takes, for its cached part and the rest. */
+  /**
+   * Returns how many available blocks a context of `tokens` takes: all its blocks, cached or not, except those of a
+   * prompt that running sequences reference already.
+   */
   missingBlocks(hold: Hold, tokens: number): number {
     const { prompt, shared } = this.find(hold, tokens)
     const referenced = prompt !== undefined && prompt.references > 0 ? shared : 0
@@ -182,7 +185,7 @@ export class KvCache {
     const whole = this.wholeBlocks(hold)
     const common = Math.min(more, whole - prompt.blocks)
     if (common > 0) {
-      // The sequence that builds the prompt counts as one of its references from its first block on.
+      // The sequence that computes the prompt counts as one of the prompt's references from the first block on.
       if (hold.sharedBlocks === 0) prompt.references++
       prompt.blocks += common
       hold.sharedBlocks += common

@@ -2,8 +2,8 @@
  * Solves non-negative least squares by trying all subsets of coefficients, for up to about ten coefficients.
  *
  * in   rows of terms and their measured sum, with a weight each        out  coefficients, none negative
- * Solves the unconstrained problem for each of the 2^n subsets of coefficients, except (nearly) singular ones, and
- * returns the best of the solutions without a negative coefficient.
+ * Solves the unconstrained problem for each of the 2^n subsets of the n coefficients, except (nearly) singular ones,
+ * and returns the best of the solutions without a negative coefficient.
  */
 
 /** One equation. x: [coefficients] terms; y: their measured sum. */
@@ -37,7 +37,8 @@ export function leastSquares(rows: readonly Row[], weights: readonly number[]): 
       chosen.map(i => right[i]!),
     )
     if (solution === null || solution.some(value => value < 0)) continue
-    // Squared error minus the squared error of all-zero coefficients: −2·xᵀr + xᵀGx = −xᵀr at the solution.
+    // Squared error of the solution x minus that of all-zero coefficients: −2·xᵀr + xᵀGx (r: `right`, G: `gram`), which
+    // is −xᵀr at the solution.
     const error = -solution.reduce((sum, value, k) => sum + value * right[chosen[k]!]!, 0)
     if (error >= least) continue
     least = error

@@ -2,7 +2,7 @@
  * Defines the loads on which scheduling policies are compared: a base load and a sweep around it, with fixed seeds.
  *
  * kv-headroom was tuned on the base load before the sweep's seeds were fixed, and on the sweep afterwards.
- * The engine is a Qwen3-14B on an H100, fitted to the tables of AIConfigurator for vLLM 0.24 (Apache-2.0).
+ * The engine is a Qwen3-14B on an H100, fitted to the tables of AIConfigurator (Apache-2.0) for vLLM 0.24.
  */
 import type { EngineModel } from './engineModel'
 import type { TracedTrajectory } from './trace'

@@ -2,11 +2,12 @@
  * Computes a lower bound on the makespan of a load under any scheduler: the larger of two bounds.
  *
  * in   a trace, an engine model, the number of engines        out  ms
- * 1. Longest chain: a trajectory alone on an engine that caches all of it between turns.
- * 2. Total work: a step's time is divided among the tokens that it computes. A decoding sequence bears its own terms,
- *    and a share of the step's fixed cost: 1/`maxSequences`, or its own tokens' share of the KV. The kind of share with
- *    the larger total is used. Over a batch that fits, either kind sums to at most one. The dense part is at least the
- *    sum of a fixed cost and a cost per token, since hypot(f, x) ≥ a·f + b·x for a² + b² = 1.
+ * 1. Longest chain: the latest end of a trajectory if each ran alone on an engine that caches all of it between turns.
+ * 2. Total work of all trajectories, divided by the number of engines. A step's time is divided among the tokens that
+ *    it computes. A decoding sequence bears its own terms, and a share of the step's fixed cost: 1/(most sequences that
+ *    a step decodes), or its own tokens' share of the KV. The kind of share with the larger total is used. Over a batch
+ *    that fits, either kind sums to at most one. The dense part is at least the sum of a fixed cost and a cost per
+ *    token, since hypot(f, x) ≥ a·f + b·x for a² + b² = 1.
  */
 import { capacityBlocks, decodeStepsMs, type EngineModel, stepMs } from './engineModel'
 import { firstArrivalMs, type TracedTrajectory } from './trace'

@@ -20,7 +20,7 @@ export interface TurnRequest {
   readonly turn: number
   readonly promptTokens: number
   readonly contextTokens: number
-  /** Number of tokens that the turn will sample. Scheduling rules must not read it. */
+  /** Number of tokens that the turn will sample. It ends decoding only: admission and preemption must not use it. */
   readonly newTokens: number
   /** Upper bound on the tokens that the turn may sample. Scheduling rules may read it. */
   readonly maxNewTokens: number

@@ -2,12 +2,13 @@
  * Simulates SGLang's scheduler (its defaults, read in 2026): prompts before decodes, in separate steps.
  *
  * - Requests are admitted in order of arrival, if their context fits. While other requests run, the tokens that a
- *   request must compute and may write (counted up to 4096) must also be fewer than the available tokens minus an
- *   estimate for the running requests: the tokens that they may write, times a ratio.
+ *   request must compute, plus those that it may write (at most 4096 are counted), must also be fewer than the
+ *   available tokens minus an estimate for the running requests: the tokens that they may write (counted in the same
+ *   way), times a ratio. Requests admitted in the same step count without the ratio.
  * - The ratio starts at 0.7, falls to 14 % of that over 600 decode steps, and is reset when the engine is idle.
- * - A decode step without memory retracts the requests that have written least (among equals the longest prompt first)
- *   until it has memory. They go to the end of the queue, and their prompts stay in the prefix cache. The ratio is then
- *   set to the share of their allowed tokens that the remaining requests will have written in 20 steps, at most 1.
+ * - A decode step without memory retracts the requests that have written least (among equals the longest context first)
+ *   until it has memory. They go to the end of the queue, and their contexts stay in the prefix cache. The ratio is
+ *   then set to the share of their allowed tokens that the remaining requests will have written in 20 steps, at most 1.
  * - A prompt that fills a step's budget continues in the next step.
  */
 import { decodeSteps, type EngineRules, type EngineState, preempt, slackOf } from './rules'
@@ -17,7 +18,7 @@ const clippedNewTokens = 4096
 const firstRatio = 0.7
 const leastRatio = firstRatio * 0.14
 const decayPerStep = (firstRatio - leastRatio) / 600
-/** Number of decode steps per remaining request for which the ratio after a retraction leaves room. */
+/** Number of decode steps of every remaining request that the ratio set after a retraction allows for. */
 const retractSteps = 20
 
 export function sglangRules(state: EngineState): EngineRules {
@@ -28,7 +29,7 @@ export function sglangRules(state: EngineState): EngineRules {
   const clipped = (sequence: Sequence): number => Math.min(mayWrite(sequence), clippedNewTokens)
   const paged = (tokens: number): number => Math.ceil(tokens / cache.blockTokens) * cache.blockTokens
 
-  /** Returns the tokens that admission counts for a request: those to compute plus those that it may write. */
+  /** Returns the tokens that admission counts for a request: those to compute plus up to 4096 that it may write. */
   function demand(sequence: Sequence): number {
     const known = knownTokens(sequence)
     return paged(known - cache.cachedTokens(sequence, known)) + clipped(sequence)

@@ -93,7 +93,7 @@ class Simulation {
   private readonly events = new Heap<Event>(soonest)
   /** Event at the end of the batch that runs on each engine. */
   private readonly ends = new Map<EngineId, Event>()
-  /** Engines whose batch has ended or that received a request since they last scheduled. */
+  /** Engines whose batch or pause has ended, or that received a request, since they last scheduled. */
   private readonly changed = new Set<EngineId>()
   private readonly pausedUntil = new Map<EngineId, number>()
   private readonly tally: Tally
@@ -181,7 +181,7 @@ class Simulation {
     clock.nextMs += clock.periodMs
   }
 
-  /** Skips the ticks before `atMs` except the last one: while no turn is open, each would repeat the previous one. */
+  /** Skips periodic events before `atMs`, except the last of each kind: while no turn is open, they only repeat. */
   private skipTo(atMs: number): void {
     for (const clock of this.clocks) {
       clock.nextMs += Math.max(0, Math.floor((atMs - clock.nextMs) / clock.periodMs)) * clock.periodMs

@@ -20,7 +20,7 @@ export interface SimulationResult {
    * prompt.
    */
   readonly ttftMsMean: number
-  /** Mean milliseconds per token after the first, over turns with more than one token. */
+  /** Mean, over turns with more than one token, of a turn's milliseconds per token after its first. */
   readonly tpotMsMean: number
   /** Mean milliseconds from the request of a turn to its assignment to an engine. */
   readonly queueMsMean: number

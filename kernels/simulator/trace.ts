@@ -26,8 +26,8 @@ export interface TracedTrajectory {
 }
 
 /**
- * Upper bound on a trajectory's arrival plus its tool times, ms. Beyond it, sums of times in a double lose fractions of
- * a ms.
+ * Upper bound on a trajectory's arrival (from the trace's first arrival) plus its tool times, ms. Beyond it, sums of
+ * times in a double lose fractions of a ms.
  */
 const longestWaitMs = 2 ** 46
 

@@ -19,7 +19,7 @@ export interface WorkloadShape {
   readonly meanTokens: number
   /** Sigma of the logarithm of a trajectory's number of sampled tokens. */
   readonly spread: number
-  /** Share of the logarithm's variance that is common to all members of a group. */
+  /** Share of the variance of the logarithm of sampled tokens that comes from the group, not from its member. */
   readonly groupShare: number
   /** Upper bound on a trajectory's tokens: prompt, sampled and tool tokens together. */
   readonly capTokens: number
@@ -29,13 +29,13 @@ export interface WorkloadShape {
   /** Sigma of the logarithm of the tool latency. */
   readonly toolSpread: number
   readonly toolTokens: readonly [number, number]
-  /** Milliseconds within which all groups arrive, in order. */
+  /** Milliseconds from the first group's arrival to the last group's; groups arrive in order, at equal intervals. */
   readonly arrivalMs: number
 }
 
 /**
- * Base shape of a load: groups of 32; 4K sampled tokens on average, at most 8K in total; 1–10 turns; tools of 0.3 s on
- * average, with a few slow ones.
+ * Base shape of a load: groups of 32; 4K sampled tokens on average before the cap of 8K tokens in total; 1–10 turns;
+ * tools of 0.3 s on average, with a few slow ones.
  */
 export const baseShape: WorkloadShape = {
   groups: 512,

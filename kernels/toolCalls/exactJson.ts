@@ -3,7 +3,8 @@
  *
  * in   JSON text        out  its value as JSON.parse returns it, except for those numbers
  * JSON.parse of Node 20 does not pass a number's text to its reviver, so such numbers are put in quotes first.
- * Invariant: linear time. A number that a double holds exactly, or to its last digit, stays a number.
+ * Invariant: linear time. A number stays a number if it is in a double's range and has at most 15 significant digits,
+ * or if JavaScript prints the double with the very same text.
  */
 
 /** Parses JSON as described in this file's header. @throws SyntaxError like JSON.parse */
@@ -12,11 +13,11 @@ export function parseExactJson(text: string): unknown {
   return mayLose.test(text) ? JSON.parse(withNumbers(text, digits => (isKept(digits) ? digits : `"${digits}"`))) : value
 }
 
-/** Matches sixteen digits in a row or around a point, or an exponent. A double keeps any fifteen digits. */
+/** Matches if a number may lose digits: 16 digits or points in a row, or an exponent. A double keeps any 15 digits. */
 const mayLose = /\d[\d.]{15}|\d[eE][+-]?\d/
 const number = /-?\d[\d.eE+-]*/y
 
-/** Replaces every number outside strings in valid JSON text. */
+/** Replaces every number outside strings in valid JSON text by what `replace` returns for its text. */
 export function withNumbers(text: string, replace: (digits: string) => string): string {
   const pieces: string[] = []
   let from = 0

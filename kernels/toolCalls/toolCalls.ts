@@ -14,7 +14,7 @@ import { malformedCallText, unknownToolText } from './toolText'
 const openTag = '<tool_call>'
 const closeTag = '</tool_call>'
 
-/** Tool call found in a text. `start` and `end` are its character positions in the text, tags included. */
+/** Tool call found in a text, at the characters from `start` up to but not including `end`; its tags are included. */
 export type ParsedCall =
   | {
       readonly kind: 'call'
@@ -71,7 +71,7 @@ export function parseToolCalls(text: string): ParsedCalls {
   }
 }
 
-/** Returns a call as the model would write it, for demonstrations and tests. */
+/** Returns a call as the model would write it, for demonstrations, prompts and tests. */
 export function printToolCall(name: string, args: Readonly<Record<string, unknown>>): string {
   return `${openTag}\n${JSON.stringify({ name, arguments: args })}\n${closeTag}`
 }
@@ -149,8 +149,9 @@ function isObject(value: unknown): value is Record<string, unknown> {
 }
 
 /**
- * Returns the position of the first closing tag after `body` outside JSON strings; −1 if there is none within `budget`
- * characters, or if a string before it contains a raw control character. `read`: number of characters read.
+ * Returns the position of the first closing tag outside JSON strings, at the position `body` or later; −1 if there is
+ * none within `budget` characters, or if a string before it contains a raw control character. `read`: number of
+ * characters read.
  */
 function closeOutsideStrings(text: string, body: number, budget: number): { at: number; read: number } {
   let quoted = false

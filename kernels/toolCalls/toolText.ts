@@ -26,7 +26,7 @@ export interface ToolOutcome {
   readonly reason?: string
   /** Files of the rollout's environment after the call, if it changed them. */
   readonly files?: FilesChanged
-  /** Step of the task that the call ended. */
+  /** Step of the task that the call ended, in a task of several steps; absent if the call ended none. */
   readonly step?: StepEnd
 }
 
@@ -41,12 +41,12 @@ export const toolOutcome = (known: Pick<ToolOutcome, 'status'> & Partial<ToolOut
   ...known,
 })
 
-/** Fields of an outcome that are the same in two runs of the same code. */
+/** Fields of an outcome without its measured times: the same in two runs of the same code. */
 type WithoutTimes = Omit<ToolOutcome, 'wallMs' | 'cpuMs'>
 
 const cutMark = '...(truncated)...'
 
-/** Maps a call's status to the one that RoC counts: everything but `ok` and `timeout` is an error. */
+/** Maps an outcome's status to that of `tool.completed`: `ok` and `timeout` stay, any other becomes `error`. */
 export function toolStatusOf(status: ToolOutcome['status']): ToolStatus {
   return status === 'ok' || status === 'timeout' ? status : 'error'
 }

@@ -4,8 +4,9 @@
  * rollout.
  *
  * A session is opened once for each agent that works on the rollout; each opening has its own key, valid until the next
- * opening. Calls are numbered from 0 in the session. A call continues the recorded tokens of its `parent`, so the log
- * holds each token once: a call's context is the parent's context, the parent's sampled tokens, then its own `tokens`.
+ * opening. Calls are numbered from 0 in the session, across its openings. A call continues the recorded tokens of its
+ * `parent` (an earlier call), so the log holds each token once: a call's context is the parent's context, the parent's
+ * sampled tokens, then its own `tokens`.
  */
 import type { EngineId, TrajectoryId } from '../ids'
 import type { Sampling } from './request'
@@ -104,7 +105,7 @@ export interface CallFinished {
   readonly trajectory: TrajectoryId
   readonly call: number
   readonly attempt: number
-  /** Engine that generated the answer; '' if no engine was given the call. */
+  /** Engine that generated the answer; `none` if the call failed. */
   readonly engine: EngineId
   /** [n] token ids as sampled, never re-tokenised. */
   readonly tokens: Int32Array
@@ -115,11 +116,11 @@ export interface CallFinished {
   /** Text of the answer, with its special tokens. */
   readonly text: string
   /**
-   * Way in which the call ended. failed: the engine gave up; nothing of the call is trained on, and no other call
-   * continues it.
+   * Way in which the call ended. failed: it has no answer (an engine's fault, the deadline, the end of the agent or the
+   * gateway); nothing of the call is trained on, and no other call continues it.
    */
   readonly finish: 'stop' | 'length' | 'failed'
-  /** Error of the engine; empty unless the call failed. */
+  /** Message of the error for which the call failed; empty if it did not fail. */
   readonly error: string
   readonly segments: readonly PolicySegment[]
   readonly cachedTokens: number

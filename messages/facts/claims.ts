@@ -1,7 +1,7 @@
 /**
- * Claims in the `trajectories` topic: a process took over a partition, the scheduler's role, or the curriculum's.
- * Readers ignore decisions of a partition's former owner, and requests of a former curriculum, that come after the
- * claim.
+ * Claims in the `trajectories` topic: a process took over a partition, the scheduler's role, or the curriculum's role.
+ * After a claim, readers ignore decisions of the partition's former owner, and requests for rollouts of a former
+ * curriculum.
  */
 import type { Epoch } from '../ids'
 

@@ -3,8 +3,8 @@
  * call.
  *
  * A snapshot holds what differs from the task's image: names, kinds, modes, owners, contents. Its digest names it in
- * the snapshot store of the machine that made it. A machine whose store lacks the snapshot runs the recorded calls
- * again instead.
+ * the snapshot store of the machine that made it. A machine whose store lacks the snapshot starts from the latest
+ * earlier one that it has, or from the task's image, and runs the recorded calls since then again.
  */
 
 /**
@@ -35,14 +35,17 @@ export interface TaskSteps {
   readonly timeoutMs: number
 }
 
-/** A step of a task ended with a call of `submit`, and its verifier ran. */
+/** A step of a task, not its last one, ended with a call of `submit`, which ran the step's verifier. */
 export interface StepEnd {
   readonly name: string
   /** Rewards by name, as the verifier wrote them. */
   readonly rewards: Readonly<Record<string, number>>
-  /** True if no step follows: the reward is below the step's `min_reward`, or the verifier gave no reward. */
+  /** True if no step follows: the reward is below the step's `min_reward`, or `fault` says what went wrong. */
   readonly over: boolean
-  /** Present if the verifier gave no reward: code and message of its error. */
+  /**
+   * Code and message of an error: the verifier gave no reward, the next step could not be set up, or `submit` ran out
+   * of time. Absent: none of these happened.
+   */
   readonly fault?: { readonly how: string; readonly why: string }
 }
 
@@ -68,9 +71,9 @@ export interface FilesChanged {
   readonly changed: readonly ChangedFile[]
   readonly changes: number
   /**
-   * Way in which the environment was made again before this call. snapshot: from the store. calls: by running earlier
-   * calls again, which made the recorded files. other-files: the same, but they made other files. Absent: it still
-   * existed.
+   * Way in which the environment was made again before this call. snapshot: from the snapshot in the store. calls: by
+   * running earlier calls again, which made the recorded files. other-files: by running them again, but they made other
+   * files than recorded. Absent: the environment still existed, or no earlier call had changed files.
    */
   readonly restored?: RestoredFrom
 }

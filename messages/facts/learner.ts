@@ -115,8 +115,8 @@ export interface CheckpointSaved {
 }
 
 /**
- * A checkpoint was removed: it was older than the newest `train.keepCheckpoints`, or it was saved within a cold start
- * or a step (`updates`) and is no longer needed. Steps can no longer be computed again from it.
+ * A checkpoint was removed, since no step needs it any more, and it was not among the newest `train.keepCheckpoints` or
+ * was saved within a cold start or a step (`updates`). Steps can no longer be computed again from it.
  */
 export interface CheckpointRemoved {
   readonly type: 'checkpoint.removed'

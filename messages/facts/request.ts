@@ -38,11 +38,11 @@ export interface RolloutLimits {
   readonly turns: number
   /** Upper bound on the tool calls of one turn. Further calls are dropped: they get no answer and are not counted. */
   readonly callsPerTurn: number
-  /** Wall-clock deadline of one tool call, ms. */
+  /** Wall-clock deadline of one tool call, ms; `submit` between two steps of a task has the task's own. */
   readonly toolTimeoutMs: number
   /**
-   * Upper bound on the characters of a tool's answer that the model sees, the mark of the cut not counted; a longer answer
-   * loses its middle. The instruction that `submit` returns may have 64 Ki characters.
+   * Upper bound on the characters of a tool's answer that the model sees, the mark of the cut not counted; a longer
+   * answer loses its middle. The instruction that `submit` returns may have 64 Ki characters.
    */
   readonly toolResponseChars: number
 }
@@ -68,8 +68,8 @@ export interface Task {
 }
 
 /**
- * A rollout of a task was requested, by the curriculum, a fork or a chat. The prompt was rendered once, for this fact;
- * nothing renders it again.
+ * A rollout of a task was requested: by the curriculum, a fork, a chat, or a client that opened a session at a gateway.
+ * The prompt was rendered once, for this fact; nothing renders it again.
  */
 export interface RolloutRequested {
   readonly type: 'rollout.requested'
@@ -90,7 +90,7 @@ export interface RolloutRequested {
    */
   readonly order: number
   readonly task: Task
-  /** [n] token ids of the rendered prompt, which ends with the generation prompt. */
+  /** [n] token ids of the rendered prompt, which ends with the generation prompt; empty in a client's session. */
   readonly tokens: Int32Array
   /** Names of the tools that the model may call. */
   readonly tools: readonly string[]
@@ -101,8 +101,9 @@ export interface RolloutRequested {
   /** Oldest policy version that may sample the rollout. */
   readonly minVersion: PolicyVersion
   /**
-   * Milliseconds after which the group is closed without the members that have not ended. `deadlineFrom` says what the
-   * time counts from; a later claim of the partition restarts it. Evaluations have no such deadline.
+   * Milliseconds after which the group is closed without the members that have no reward yet; members that still run
+   * fail. `deadlineFrom` says what the time counts from; a later claim of the partition restarts it. Evaluations have
+   * no such deadline.
    */
   readonly deadlineMs: number
   /**

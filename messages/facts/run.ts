@@ -1,8 +1,8 @@
 /**
  * Facts of the `runs` topic: starts, resumes and the end of a run, its engines, evaluations, draws of tasks, measured
  * tasks, metrics of rollouts, forks, unreadable records, orders of people, alarms.
- * Only `run.started` records the recipe, the run's seed and the packages' versions; it and each `run.resumed` record
- * the digests of the recipe, the code and the tokenizer.
+ * Only `run.started` records the recipe, the run's seed and the versions of Troupe and its packages; it and each
+ * `run.resumed` record the digests of the recipe, the code and the tokenizer, and the environment of the model's code.
  */
 import type { EngineId, Epoch, GroupId, PolicyVersion, RunId, TrajectoryId } from '../ids'
 import type { Metrics } from './learner'
@@ -125,8 +125,8 @@ export interface WeightsApplied {
 }
 
 /**
- * An engine freed its GPU memory for the trainer (`hardware.plan` colocated): it gets no turns while it sleeps, and its
- * KV cache is gone.
+ * An engine freed its GPU memory for the trainer (`hardware.plan` colocated): its KV cache is gone, and no engine of
+ * the run gets turns while one sleeps.
  */
 export interface EngineSlept {
   readonly type: 'engine.slept'
@@ -245,7 +245,7 @@ export interface StepTallied {
   readonly learnerEpoch?: Epoch
 }
 
-/** A record could not be read, or crashed its receiver three times. It was copied to `dead-letters` and is skipped. */
+/** A record could not be read, or crashed its reader three times. It was copied to `dead-letters` and is skipped. */
 export interface RecordRefused {
   readonly type: 'record.refused'
   /** Time at which the record was written, so that every process that refuses the record writes the same fact. */
@@ -268,8 +268,8 @@ export interface AlarmRaised {
 
 /**
  * Order of a person to a run. pause: no new turn, draw or optimizer step begins; those that run are finished, and
- * deadlines stand still. resume: cancels a pause or a drain. drain: no new step is drawn; the run ends once the steps
- * that were drawn are over. abort: the run ends at once.
+ * deadlines stand still. resume: cancels a pause or a drain. drain: cancels a pause; no new step is drawn, and the run
+ * ends once the steps that were drawn are over. abort: the run ends at once.
  */
 export type ControlOrder = 'pause' | 'resume' | 'drain' | 'abort'
 

@@ -13,8 +13,8 @@ import type { FilesChanged, StepEnd } from './files'
 import type { RolloutRequested, RolloutStarted, Sampling } from './request'
 
 /**
- * The coordinator asked for one generation. Attempts of a turn are numbered from 0; a request counts only if its
- * attempt is above those of all earlier requests for the turn.
+ * The coordinator (for an agent's call: the gateway) asked for one generation. Attempts of a turn are numbered from 0;
+ * a request counts only if its attempt is above those of all earlier requests for the turn.
  */
 export interface TurnAsked {
   readonly type: 'turn.asked'
@@ -24,8 +24,8 @@ export interface TurnAsked {
   readonly attempt: number
   readonly epoch: Epoch
   /**
-   * Preferred engine: the one of the trajectory's latest generation, which may hold its KV cache; null before the first
-   * generation, or if the latest one was interrupted for another reason than `aborted`.
+   * Preferred engine: that of the trajectory's latest generation (in an agent's call: of the call that it continues),
+   * which may hold the KV cache; null if there is none, or if it was interrupted for another reason than `aborted`.
    */
   readonly engine: EngineId | null
   readonly seed: number
@@ -115,7 +115,7 @@ export interface TurnInterrupted {
 /** Outcome of a tool call. RoC (resampling on correct) counts every outcome except `ok` as a failed call. */
 export type ToolStatus = 'ok' | 'error' | 'timeout' | 'malformed' | 'unknown-tool'
 
-/** The coordinator sent a well-formed call of a known tool to the executors. */
+/** The coordinator asked for the execution of a well-formed call of a known tool (`tool.execute`). */
 export interface ToolAsked {
   readonly type: 'tool.asked'
   readonly at: number
@@ -191,7 +191,7 @@ export interface RolloutFinished {
   readonly sampledTokens: number
   /**
    * Number of tokens after the prompt, which `limits.responseTokens` bounds: sampled ones, and those of tool responses
-   * with their template. Absent in facts of earlier versions.
+   * with their template. Absent in facts of earlier versions, and at the end of a captured session.
    */
   readonly responseTokens?: number
   readonly toolCalls: number
@@ -201,16 +201,16 @@ export interface RolloutFinished {
   readonly answerTags: number
 }
 
-/** The verifier judged a finished rollout. */
+/** A finished rollout got its reward: from the verifier or, in a captured session, from the agent or the client. */
 export interface RewardAssigned {
   readonly type: 'reward.assigned'
   readonly at: number
   readonly trajectory: TrajectoryId
   readonly attempt: number
   readonly reward: number
-  /** Answer that was judged, as extracted from the response. */
+  /** Answer that was judged, as extracted from the response; '' if no verifier judged it. */
   readonly answer: string
-  /** Name of the rule that decided the reward. */
+  /** Name of the verifier's rule that decided the reward, or the key under which an agent or a client gave it. */
   readonly how: string
   /** Explanation of the reward, in words. */
   readonly why?: string
@@ -253,7 +253,7 @@ export interface KeptMember {
   readonly penalty: number
 }
 
-/** Member of a selected group whose trajectory is not trained on, although it has a reward. */
+/** Member of a selected group that has a reward but was not selected, so its trajectory is not trained on. */
 export interface DroppedMember {
   readonly member: number
   readonly reward: number

@@ -83,5 +83,5 @@ export const outcome = { oneOf: { answered: true, truncated: true, failed: true 
 
 export const metrics = { map: 'number' } as const
 
-/** Shape of a ToolEnvironment. */
+/** Shape of a ToolEnvironment (interpreter and packages of the model's code). */
 export const environment = { digest: 'string', python: 'string', packages: { map: 'string' } } as const

@@ -131,7 +131,7 @@ def serve_trainer(given: argparse.Namespace) -> None:
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    # The trainer is made before the gRPC server: it may fork, and a process with gRPC's threads should not fork.
+    # The trainer is made before the gRPC server, because the trainer may fork, which is unsafe beside gRPC's threads.
     service = TrainerService(lambda: load_trainer(given), given.threads, given.max_step_tokens)
     server = grpc.server(ThreadPoolExecutor(max_workers=4), options=SERVER_OPTIONS)
     rpc.add_TrainerServicer_to_server(service, server)

@@ -1,5 +1,5 @@
-"""`python -m troupe_policy.server_group --parent PID -- COMMAND…`: runs a server and ends it, with every process that
-it started, when its parent is gone.
+"""`python -m troupe_policy.server_group --parent PID -- COMMAND…`: runs a server, and ends it with its process group
+when this script's parent (PID) is gone.
 
 In: a command line; stdin, whose end means that the server must end. Out: the server's own output; its exit status.
 Invariant: the server has a process group of its own, all of which is ended when the server ends, when stdin closes (the

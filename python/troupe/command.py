@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 class TroupeError(Exception):
-    """A failure of the `troupe` command, with the text that the command wrote to stderr."""
+    """The `troupe` command could not start, or failed. After a failure the message is the command's stderr, if any."""
 
 
 def _node() -> str:

@@ -3,7 +3,7 @@
  *
  * Protocol (arXiv 2508.20722 §5.1): mathematics and GPQA use the tool, 30K tokens, at most 30 turns, temperature 0.6
  * and the mean of 16 samples. BFCL, IFEval and Arena-Hard use no tool, temperature 0 and one sample. GSM8K, which the
- * paper does not report, has one sample.
+ * paper does not report, has one sample and otherwise the settings of mathematics.
  */
 import type { RewardFunction } from '../../config'
 import { pythonTool } from '../../sandbox/tools/pythonTool'

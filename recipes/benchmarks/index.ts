@@ -75,7 +75,7 @@ export function benchmarkRecipe(benchmark: Benchmark): Recipe {
 /**
  * Reads the problems of a file.
  * @throws TroupeError config.no_data if a file cannot be read, a required second file is missing, or the file holds no
- * problem; config.bad_data, with the line, for an id that is missing or occurs twice
+ * problem; config.bad_data, with the line, for an id that is missing or occurs twice, or for damaged CSV
  */
 export async function readProblems(
   benchmark: Benchmark,

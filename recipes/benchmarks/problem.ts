@@ -2,7 +2,7 @@
  * Collects a benchmark's problems from the rows of a file.
  *
  * in   the text of a file
- * out  its rows with their line numbers; problems, and the number of dropped rows by reason
+ * out  its rows with their line numbers (in an array: item numbers); problems, and the number of dropped rows by reason
  * Invariant: every row is a problem or counted under one reason. An id that occurs twice throws with its line, because
  * an evaluation over the wrong rows has no meaning.
  */
@@ -81,6 +81,6 @@ export function problemCollector(): {
   }
 }
 
-/** Makes the error about the row at line `place`; `why` follows the line number. */
+/** Makes the error about a row: `line PLACE: WHY`. `place`: the row's line; in an array, its number. */
 export const badRow = (place: number, why: string, hint = 'give every row an id of its own') =>
   new TroupeError('config.bad_data', { boundary: 'config', retriable: false, message: `line ${place}: ${why}`, hint })

@@ -29,7 +29,7 @@ export interface PrepareOptions {
    * `agreement`.
    */
   readonly answers?: AsyncIterable<ReadRow> | undefined
-  /** Evaluation problems: problems that overlap with them are dropped. */
+  /** Evaluation problems: a problem that shares 8 words in a row with one of them is dropped. */
   readonly evaluation?: Decontaminator | undefined
   /** Seed of the shuffle; undefined keeps the order of the rows. */
   readonly seed?: number | undefined
@@ -89,8 +89,8 @@ export async function prepare(rows: AsyncIterable<ReadRow>, options: PrepareOpti
   const ids = new Set<string>()
   for (const [key, candidate] of known) {
     counter.dropped('repeats the problem of an earlier row', candidate.again)
-    // Ids begin with the set's name, so they differ when files of several sets are merged. A dropped problem keeps its
-    // id; otherwise another problem's id would depend on the filters.
+    // Ids begin with the set's name, so they differ when files of several sets are merged. A dropped problem takes an
+    // id, too: otherwise the ids of other problems would depend on the filters.
     const own = candidate.id === undefined ? [] : [candidate.id]
     const names = [...own, digestOf(nameOf(candidate.problem))].map(name => `${set.name}-${name}`)
     const id = names.find(name => !ids.has(name)) ?? `${set.name}-${digestOf(`= ${key}`)}`

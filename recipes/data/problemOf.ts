@@ -82,7 +82,7 @@ function answerOf(fields: Readonly<Record<string, unknown>>, set: ProblemSet): s
   }
   const boxed = stated?.includes('\\boxed') ? (extractAnswer(stated, 'anywhere') ?? stated) : stated
   if (boxed !== undefined) return boxed
-  // Sets without an answer field have it in their worked solution.
+  // Sets without an answer field have the answer in their worked solution.
   const solution = firstText(fields, ['solution'])
   return solution === undefined ? undefined : (extractAnswer(solution, 'anywhere') ?? undefined)
 }

@@ -1,6 +1,6 @@
 /**
  * Reads rows of published data sets: JSON lines, one JSON array, one JSON object over several lines, or parquet. The
- * content of a file decides which.
+ * first bytes of a file, and the endings .parquet and .json, decide which.
  *
  * in   files, or directories of them        out  one row at a time with its position
  * Invariant: only a path that cannot be read, a directory without data files, or a broken parquet file or JSON array
@@ -124,7 +124,7 @@ async function* parquetRows(file: string, name: string): AsyncGenerator<ReadRow>
   }
 }
 
-/** Converts parquet's values to JSON's: 64-bit integers are BigInts, times are Dates. */
+/** Converts parquet's values, whose 64-bit integers are BigInts and whose times are Dates, to JSON's. */
 function plain(value: unknown): unknown {
   if (typeof value === 'bigint') {
     return value >= Number.MIN_SAFE_INTEGER && value <= Number.MAX_SAFE_INTEGER ? Number(value) : String(value)

@@ -1,9 +1,9 @@
 /**
  * Recipe environment: takes tasks and rewards from reasoning-gym's data sets or from `verifiers` environments.
  *
- * The packages (troupe setup environments) make the instances once, when the process starts or resumes the run, and
- * judge the answers. Troupe itself runs the turns and tools. By default SmolLM2-135M-Instruct learns the data set
- * `chain_sum`; a YAML file that extends this recipe sets another model (`model`) or other data sets (`data.families`).
+ * The packages (troupe setup environments) make the instances when the process starts or resumes the run, not during
+ * it, and judge the answers. Troupe itself runs the turns and tools. By default SmolLM2-135M-Instruct learns the data
+ * set `chain_sum`; a YAML file that extends this recipe sets another model (`model`) or data sets (`data.families`).
  * Invariant: the same seed and package version give the same instances, so that a resumed run continues with the same
  * tasks.
  */
@@ -21,8 +21,8 @@ import { environmentTasks } from './tasks'
 export const environmentData = z.strictObject({
   package: z.enum(['reasoning-gym', 'verifiers']).default('reasoning-gym'),
   /**
-   * Names of reasoning-gym data sets, or ids of environments. `options`: the data set's configuration, or
-   * load_environment's arguments.
+   * Names of reasoning-gym data sets, or ids of `verifiers` environments or tasksets. `options`: the configuration of
+   * the data set or taskset, or load_environment's arguments.
    */
   families: z
     .array(z.strictObject({ name: z.string(), options: z.record(z.string(), z.unknown()).default({}) }))
@@ -38,8 +38,8 @@ export const environmentData = z.strictObject({
 type EnvironmentData = z.output<typeof environmentData>
 
 /**
- * Exclusive upper bound of reasoning-gym's seeds. The training and the evaluation split each draw one from this range,
- * so their instances hardly ever overlap.
+ * Exclusive upper bound on a split's seed. reasoning-gym makes instance i from seed + i, and each split has a seed of
+ * its own in this range, so the instances of training and evaluation hardly ever overlap.
  */
 const seedRange = 2 ** 31
 

@@ -21,7 +21,7 @@ import { outputTail } from '../../runtime/secrets/outputTail'
 export const pythonDirectory = join(__dirname, 'python')
 
 interface Family {
-  /** Name of the family. A request may name a family twice, with other options. */
+  /** Name of the family: a data set, environment or taskset. A request may name one twice, with other options. */
   readonly name: string
   /** Fields of the package's own configuration for the family. */
   readonly options: Readonly<Record<string, unknown>>

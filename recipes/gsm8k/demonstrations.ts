@@ -31,7 +31,7 @@ export interface Demonstration {
 /** A calculator note as a Python statement. */
 interface Statement {
   readonly name: string
-  /** Right side of the statement with the results of earlier statements as names (`a * 2`). */
+  /** Right side of the statement with the results of earlier statements as names (`x1 * 2`). */
   readonly named: string
   /** Right side of the statement with the results of earlier statements as numbers, not as names. */
   readonly plain: string

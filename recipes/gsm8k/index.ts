@@ -17,8 +17,8 @@ import { type Gsm8kRow, parseGsm8k } from './rows'
 import { type Gsm8kPlan, planOf, taskOf } from './tasks'
 
 /**
- * System message in place of the tool's schema, which takes 250 tokens of every prompt. The cold start teaches the
- * format.
+ * System message that replaces the tool's schema in the prompt: the schema would take 250 tokens. The cold start
+ * teaches the format of calls.
  */
 const system = `Calculate with ${pythonTool.name}. Then answer as <answer>\\boxed{N}</answer>.`
 
@@ -31,7 +31,7 @@ const dataSchema = z.strictObject({
   maxNotes: z.number().int().positive().nullable().default(null),
 })
 
-/** Upper bound on the share of unusable rows in a file. A file with more is probably not GSM8K. */
+/** Upper bound on the share of unusable rows in a file. A file with more is refused: it is probably not GSM8K. */
 const maxBadShare = 0.2
 
 export const gsm8k = defineRecipe({
@@ -43,13 +43,14 @@ export const gsm8k = defineRecipe({
       path: '.troupe/models/smollm2-135m-instruct',
       template: join(__dirname, '../templates/hermes.jinja'),
     },
-    // SmolLM2 hardly ever solves rows with more notes: all rewards of their groups are 0, which gives no gradient.
+    // SmolLM2 hardly ever solves rows with more than 2 notes: all rewards of their groups are 0, so no gradient.
     data: { maxNotes: 2 },
     engine: { kvTokens: 16_384, maxSequences: 32 },
     limits: { contextTokens: 512, responseTokens: 320, turns: 4, callsPerTurn: 1, toolResponseChars: 300 },
     tools: { inPrompt: false },
-    // SmolLM2 solves few problems. At temperature 1, 2 % of rollouts were right and 3 of 24 groups of 8 were mixed; at
-    // 0.6, 8 of 19 groups of 16 were mixed. A step needs 4 mixed groups and asks for up to 16.
+    // SmolLM2 solves few problems. At temperature 1, 2 % of rollouts were right, and 3 of 24 groups of 8 were mixed
+    // (had right and wrong rollouts); at 0.6, 8 of 19 groups of 16 were mixed. A step needs 4 mixed groups and asks for
+    // up to 16.
     rollout: { groupSize: 16, groupsPerStep: 4, sampling: { temperature: 0.6 } },
     selection: { keep: 8, refillShare: 3 },
     coldStart: { demonstrations: 256, learningRate: 1e-4, epochs: 1, batchSequences: 8 },

@@ -53,7 +53,7 @@ export interface ReadRecipe {
    * faulty.
    */
   readonly config: RecipeConfig | undefined
-  /** True if the recipe's section `model` has no fault. */
+  /** True if `config` exists and its `model` is the recipe's; false if a stand-in replaces a missing or faulty one. */
   readonly hasModel: boolean
 }
 

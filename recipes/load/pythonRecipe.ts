@@ -2,7 +2,7 @@
  * Reads a recipe from a Python file. Its dict `recipe` has the fields of a YAML recipe, and may hold functions as tools
  * and as the reward.
  *
- * in   a file        out  plain data, in which functions are named by their file
+ * in   a file        out  plain data, in which a function's name and its file stand for the function
  * Invariant: the file is imported once, within 60 s, by the Python that `troupe setup` installed, with the rights of
  * this process.
  */

@@ -137,7 +137,7 @@ const paper = {
   hardware: mi300x,
 } as const satisfies RecipeInput
 
-/** The recipe `paper` on one machine of 8 GPUs. The batch is the paper's, so a step takes longer in proportion. */
+/** The recipe rstar2 on one machine of 8 GPUs. The batch is the paper's, so a step takes longer in proportion. */
 const on8Gpus = {
   ...paper,
   name: 'rstar2-8gpu',

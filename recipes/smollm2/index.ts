@@ -13,8 +13,8 @@ import { demonstration } from './demonstrations'
 import { families } from './families'
 
 /**
- * System message in place of the tool's schema, which takes 250 tokens of every prompt. The cold start teaches the
- * format.
+ * System message that replaces the tool's schema in the prompt: the schema would take 250 tokens. The cold start
+ * teaches the format of calls.
  */
 const system = `Calculate with ${pythonTool.name}. Then answer as <answer>\\boxed{N}</answer>.`
 

@@ -13,7 +13,7 @@ import { parseConfig } from '../../runtime/settings/resolveConfig'
 
 const call = (name: string, args: object) => `<tool_call>\n${JSON.stringify({ name, arguments: args })}\n</tool_call>`
 
-/** System message in place of the tools' schemas, which take 600 tokens of every prompt. */
+/** System message that shows the tool calls by example; the tools' schemas would take 600 tokens of every prompt. */
 const system = [
   'You work in a Linux shell on the task that the user gives. Call one tool a turn; its output comes back to you.',
   `Run a command:\n${call(bashTool.name, { command: 'ls' })}`,
@@ -30,7 +30,7 @@ export const terminalData = z.strictObject({
 
 const dataOf = (config: RecipeConfig) => parseConfig(terminalData, config.data, `data of recipe ${config.name}`)
 
-// The module of tasks is loaded at its first use: most runs have another recipe, and no environments.
+// These modules are loaded at their first use: most runs have another recipe, and need no environments.
 const sources = () => require('./tasks') as typeof import('./tasks')
 const suite = () => require('./suite') as typeof import('./suite')
 const demonstrations = () => require('./demonstrations') as typeof import('./demonstrations')

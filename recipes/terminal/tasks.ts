@@ -2,9 +2,9 @@
  * Tasks of a directory in Harbor's format, as tasks of a run.
  *
  * in   a task directory, or a directory of them        out  a task for every index of a split
- * Invariant: a task that cannot be read, or needs something that its driver cannot give, stops the run at its start;
- * one error lists all such tasks. The tasks are in the order of their directories' names, and a task that is evaluated
- * on is not trained on.
+ * Invariant: a task that cannot be read, or needs what its driver (the software that runs its environment) cannot give,
+ * stops the run at its start; one error lists all such tasks. The tasks are in the order of their directories' names,
+ * and a task that is evaluated on is not trained on.
  */
 import { createHash } from 'node:crypto'
 import { existsSync, readdirSync } from 'node:fs'
@@ -77,13 +77,13 @@ export async function terminalTasks(
     throw new TroupeError('task.cannot_run', {
       boundary: 'config',
       retriable: false,
-      message: `tasks that cannot be run:\n${faults.map(fault => `  ${fault}`).join('\n')}`,
-      hint: `npx troupe tasks check ${directory}`,
+      message: `these tasks of ${directory} cannot be run, so the run does not start:\n${faults.map(fault => `  ${fault}`).join('\n')}`,
+      hint: `change the tasks or the section environments; npx troupe tasks check ${directory} checks them again`,
     })
   return tasks
 }
 
-/** Time in ms for the next step's setup.sh and health check, beside the verifier's deadline. */
+/** Time in ms, added to the verifier's deadline between two steps of a task: for the next setup.sh and health check. */
 const setUpMs = 600_000
 
 const stepsOf = ({ steps }: HarborTask): Pick<TaskEnvironment, 'steps'> => {
@@ -91,7 +91,7 @@ const stepsOf = ({ steps }: HarborTask): Pick<TaskEnvironment, 'steps'> => {
   return steps.length === 1 ? {} : { steps: { count: steps.length, timeoutMs: verifierMs + setUpMs } }
 }
 
-/** Tells the model the task's MCP servers and how to call them; the recipe's system message leaves them out. */
+/** Text after the instruction, since the system message lacks it: the task's MCP servers and how to call them. */
 function mcpText({ config }: HarborTask): string {
   const names = config.environment.mcp_servers.map(({ name }) => name)
   if (names.length === 0) return ''

@@ -1,6 +1,6 @@
 /**
  * Exports a captured session (the model calls of an agent behind the gateway) as its training rows: one JSON object for
- * each row, with those fields of an exported trajectory that a row has.
+ * each row, with the fields of an exported trajectory and those of the row itself.
  *
  * in   a captured session, the run's configuration, the optimizer step that trained on it
  * out  for each row the messages and tokens of its conversation, the calls whose tokens it trains, the session's reward

@@ -5,9 +5,9 @@
  * in   a recorded run and which groups
  * out  a header line, then a line for each fact of the topics `runs`, `trajectories` and `learner` that can be read;
  * unpacking gives these records back
- * Invariant: appended in order to empty partitions, the records are the same history. The offsets change where records
- * are left out or cannot be read. A fact's `epoch` in `trajectories` is the offset of the `partition.claimed` that was
- * in force, so it is rewritten to the claim's new offset; to -1 if the claim is missing.
+ * Invariant: if the records are appended in order to empty partitions, they give the same history. Offsets change where
+ * records are left out or cannot be read. A fact's `epoch` in `trajectories` is the offset of the `partition.claimed`
+ * that was in force, so it is rewritten to the claim's new offset; to -1 if the claim is missing.
  */
 import { gunzipSync, gzipSync } from 'node:zlib'
 import { decode, encode } from '../../messages/codec'

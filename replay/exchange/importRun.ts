@@ -23,7 +23,7 @@ export interface ImportOptions {
   readonly bus: string
   /** Directory of the run's files when the bus is Kafka. */
   readonly dir?: string
-  /** Name of the new run. Default: `import-` and the file's name. */
+  /** Name of the new run. Default: `import-` and the file's name without its extensions. */
   readonly as?: string
   /**
    * Upper bound on the files' total size, and on the unpacked size of a fixture, in bytes. Default 256 MiB: everything

@@ -105,7 +105,7 @@ export interface ImportedLine {
 
 /**
  * Converts the lines to facts; `at` is every fact's time. @throws TroupeError replay.bad_import that names the line and
- * the field; replay.captured for training rows of captured sessions
+ * the field, or the trajectory; replay.captured for training rows of captured sessions
  */
 export function factsOfLines(lines: readonly ImportedLine[], at: number): readonly Fact[] {
   const [first] = lines

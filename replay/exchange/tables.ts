@@ -32,7 +32,7 @@ const trajectories = {
   reason: 'string',
   reward: 'double',
   answer: 'string',
-  /** kept, dropped or rejected. */
+  /** kept, dropped or rejected (the whole group); null if the run has not decided the group. */
   selection: 'string',
   advantage: 'double',
   turns: 'int',

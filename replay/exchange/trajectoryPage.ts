@@ -38,8 +38,8 @@ const escapeForPage = (text: string): string => escapeForTerminal(text).replace(
 const e = escapeForPage
 
 /**
- * Tokens to highlight. `top`: their indices among the sampled tokens. `values`: the measure's value for every sampled
- * token. `turns`: the turn of every sampled token, or its call in a captured session.
+ * Tokens to highlight. `top`: their indices among the sampled tokens. `values`: for every sampled token the value of
+ * `measure`, such as entropy. `turns`: for every sampled token its turn, or its call in a captured session.
  */
 export interface Marked {
   readonly top: ReadonlySet<number>

@@ -37,7 +37,7 @@ export function snapshotAfter(facts: Facts, turn = Number.POSITIVE_INFINITY): st
   return last
 }
 
-/** Entries of a snapshot without the shell's state; undefined if the store lacks it. */
+/** Entries of a snapshot, without the files of the shell's state; undefined if the store lacks the snapshot. */
 export function filesIn(store: Layers, snapshot: string): readonly ManifestEntry[] | undefined {
   const manifest = readManifest(store, snapshot)
   return manifest && [...manifest.values()].filter(({ path }) => !path.startsWith(shellState))
@@ -80,8 +80,8 @@ export interface FileDifference {
 }
 
 /**
- * Compares the files of two snapshots, without the shell's state; undefined if the store lacks one of them. The result
- * is empty for two snapshots with the same changed files, also if different drivers made them.
+ * Compares two snapshots (the files that differ from the task's image), without the shell's state; undefined if the
+ * store lacks one of them. The result is empty for snapshots with equal files, also if different drivers made them.
  */
 export function diffSnapshots(store: Layers, a: string, b: string): readonly FileDifference[] | undefined {
   const [left, right] = [filesIn(store, a), filesIn(store, b)]

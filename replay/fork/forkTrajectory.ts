@@ -23,7 +23,7 @@ export interface ForkObserver {
   /**
    * Aborting the signal ends the forks early; its reason, as text, becomes the reason of `run.finished`. The results
    * then list as `running` the forks that had not ended. If the signal is aborted before the forks' run is opened, the
-   * call rejects with its reason.
+   * call rejects with the signal's reason.
    */
   readonly signal?: AbortSignal
 }
@@ -34,8 +34,8 @@ export interface ForkedTrajectory {
 }
 
 /**
- * Forks the trajectory that `asked` names: its id, or a part of it that only one trajectory has. The forks are a new
- * run named `plan.run` on the same bus, which every replay function can open.
+ * Forks the trajectory that `asked` names: its id, or a part that only one trajectory's id has. The forks are a new run
+ * named `plan.run` on the same bus, which every replay function can open.
  * @throws TroupeError run.exists and run.bad_name for `options.as`; the errors of `planForks` and `runForks`
  */
 export async function forkTrajectory(

@@ -40,14 +40,14 @@ export interface ForkOptions {
   readonly editToolResult?: string
   /**
    * Policy version that the forks continue with; it must be on disk. Default: the version that sampled the last token
-   * of the turn; if that is not on disk, the nearest version that is.
+   * of the parent's turn at which the fork begins; if that is not on disk, the nearest version that is.
    */
   readonly policy?: number
   /** Directory of the weights that the forks continue with, in place of a policy version. */
   readonly model?: string
-  /** Addresses of the engines that continue (config/engineAddress.ts). Default: the engines of the parent's run. */
+  /** Addresses of engines that run the forks (config/engineAddress.ts). Default: the engines of the parent's run. */
   readonly engine?: readonly string[]
-  /** Name or file of a recipe whose tools and rewards the forks use. Default: the run's own. */
+  /** Name or file of a recipe whose tools and rewards the forks use. Default: the recipe of the parent's run. */
   readonly recipe?: string
   /** Name of the new run that holds the forks. Default: `fork-`, the parent's run and the time. */
   readonly as?: string
@@ -114,8 +114,8 @@ export async function planForks(recorded: RecordedRun, asked: string, options: F
     if (part === undefined) byDirectory.set(weights.directory, { weights, turns: [turn] })
     else part.turns.push(turn)
   }
-  // Start orders (`order` of `rollout.requested`) must ascend over all parts: the coordinator ignores a request whose
-  // order is not above the highest so far, as a repeated one.
+  // Start orders (`order` of `rollout.requested`) must ascend over all parts (forks with the same weights): the
+  // coordinator takes a request whose order is not above the highest so far for a repeated one, and ignores it.
   let order = 0
   const parts = [...byDirectory.values()].map((part): ForkPart => {
     const forks = part.turns.map(turn => {

@@ -124,8 +124,8 @@ async function runPart(
 }
 
 /**
- * Writes the forks' first facts. The claim (`partition.claimed`) comes first: its offset is the epoch of all shared
- * facts.
+ * Writes the forks' first facts. In `trajectories` the claim (`partition.claimed`) comes first: its offset is the epoch
+ * of all shared facts.
  */
 async function begin(journal: Journal, { weights, forks }: ForkPart, root: string): Promise<void> {
   const { directory, version, digest } = weights

@@ -25,7 +25,7 @@ type Decision = Extract<TrajectoryFact, { readonly epoch: unknown; readonly traj
 export class Answers {
   readonly violations: Violation[] = []
   private readonly groups = new Map<GroupId, ModelGroup>()
-  /** Positions of requests that a replaced curriculum wrote, until a request of the rollout counts. */
+  /** Position of the request that a replaced curriculum wrote, by rollout, until another request of it counts. */
   private readonly replaced = new Map<TrajectoryId, string>()
   private highestOrder = -1
   private curriculum = -1
@@ -101,7 +101,7 @@ export class Answers {
       if (!counts) rollout.ignored.set('reward', place)
       return counts
     }
-    // In an agent's session the agent's calls are facts of their own, and the turns that answer them come in any order.
+    // In an agent's session the turns that answer its calls come in any order: none of their facts is judged or counts.
     if ((fact as Fact).type === 'session.opened') rollout.isLed = true
     if (rollout.isLed && fact.type.startsWith('turn.')) return false
     if (isDecision && isCurrent) this.judge(fact, rollout, place)

@@ -1,7 +1,8 @@
 /**
  * Compares a recomputed optimizer step with the recorded one.
  *
- * in   metrics, members and digest, recorded and recomputed        out  how far they differ, and whether they agree
+ * in   metrics, selected members and the new weights' digest, recorded and recomputed
+ * out  how far they differ, and whether they agree
  */
 
 import type { RecipeConfig } from '../../config'

@@ -34,7 +34,7 @@ export interface Lineage {
   readonly isCaptured: boolean
   /**
    * Origin of a fork; null for a trajectory that is not a fork. `run` is null when the parent is in the same run;
-   * `turn` is the first turn that is not shared, or the first call of a captured session.
+   * `turn` is the first turn (in a captured session, the first call) that the parent does not share.
    */
   readonly forkOf: { readonly parent: string; readonly run: string | null; readonly turn: number } | null
   /** Ids of the trajectory's forks in the same run. */

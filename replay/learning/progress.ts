@@ -67,8 +67,8 @@ export interface Progress {
   readonly steps: readonly StepReport[]
   readonly evaluations: readonly EvaluationCompleted[]
   /**
-   * Numbers of rollouts that were requested and that finished since the latest `step.started` or evaluation; and the
-   * used share of the KV cache (0 to 1) in the latest engine status.
+   * Numbers of rollouts that were requested and that finished since the latest `step.started` or
+   * `evaluation.completed`; and the used share of the KV cache (0 to 1) in the latest engine status.
    */
   readonly running: { readonly asked: number; readonly finished: number; readonly kvShare: number }
 }

@@ -1,6 +1,6 @@
 /**
- * Computes the metrics of a recorded run's steps and evaluations. `train --json` prints the same metrics, but they do
- * not cover the rollouts that ended after their step.
+ * Computes the metrics of a recorded run's steps and evaluations. `train --json` prints the same metrics, but without
+ * the rollouts that ended after their step.
  *
  * in   a recorded run        out  a report for each completed step, and each evaluation
  */

@@ -48,7 +48,7 @@ export async function timeOf(bus: Bus, run: RunId, at: Place): Promise<number> {
   throw new TroupeError('replay.bad_place', {
     boundary: 'replay',
     retriable: false,
-    message: `${placeText(at)} is not in the log of run '${run}'`,
+    message: `the record ${placeText(at)} is not in the log of run '${run}'`,
     hint: isWithin
       ? `${range}, but this record is missing: \`troupe replay verify\` lists what is missing`
       : (range ?? `the run has ${there?.partitions ?? 0} partitions of the topic '${at.topic}'`),

@@ -26,7 +26,7 @@ export function watermarkAt(bus: Bus, run: RunId, at: Place, timestamp: number):
   }
 }
 
-/** Returns the offset of the partition's first record that is younger than `timestamp`; the end if none is. */
+/** Returns the offset of the partition's first record that was written after `timestamp`; its end if none was. */
 export async function firstAfter(bus: Bus, name: string, partition: number, timestamp: number): Promise<number> {
   let { oldest: low, next: high } = await bus.offsets(name, partition)
   while (low < high) {

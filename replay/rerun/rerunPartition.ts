@@ -67,7 +67,7 @@ export interface Rerun {
    * two count as one.
    */
   readonly repeated: number
-  /** Number of decisions by former owners, which are not compared. */
+  /** Number of decisions that an owner wrote after another had replaced it; they are not compared. */
   readonly fenced: number
   /**
    * Number of decisions that a fork copied from its parent, or an import from a file. This run's code did not take
@@ -86,7 +86,7 @@ export interface Stepped {
   readonly counts: boolean
   /**
    * True when today's code takes this decision too; null when the fact is no decision of the partition's owner, or is
-   * one that is not compared (by a former owner, or copied).
+   * one that is not compared (written by a replaced owner, or copied).
    */
   readonly agrees: boolean | null
   readonly divergences: readonly Divergence[]

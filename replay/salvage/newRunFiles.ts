@@ -3,8 +3,8 @@
  * again if salvage fails, so that the next try does not meet a half-made run.
  *
  * in   the new run's address and name, what writes it      out  the new run, or the error and no trace of it
- * Invariant: only what was made here is removed. The run's directory is created by a `mkdir` that fails if it exists, so
- * of two processes one owns it.
+ * Invariant: only what was made here is removed. The run's directory is created by a `mkdir` that fails if it exists,
+ * so of two processes one owns it.
  */
 import { mkdirSync, rmdirSync, rmSync } from 'node:fs'
 import { cp, readdir } from 'node:fs/promises'

@@ -100,8 +100,8 @@ export async function salvageRun({ bus, run: name, to }: SalvageOptions): Promis
     let until = Number.POSITIVE_INFINITY
     for (const [part, { isCut, lastAt }] of ends) {
       if (!isCut && !part.isSuspect) continue
-      // If the older snapshot is whole, it shows every partition, also an empty one, as it was at the time of the
-      // snapshot's last fact.
+      // If the older of lmdb's two snapshots (one for each of the last two transactions) is whole, it shows every
+      // partition, also an empty one, as it was at the time of that snapshot's last fact.
       const known = !isCut && found.isOlderWhole && !strays.mayHide(idOf(part)) ? olderAt(facts) : lastAt
       if (known === undefined) {
         const why = `all facts of ${part.name}:${part.partition} may be lost`
@@ -210,7 +210,7 @@ function straysOf(topics: readonly StoredTopic[], { chunks }: FoundPages) {
   return { faults, mayHide: (id: number): boolean => spans.some(span => id >= span.from && id <= span.to) }
 }
 
-/** Time of the last fact that the older snapshot has too; undefined if it has none. */
+/** Time of the last fact that the older of lmdb's two snapshots has too; undefined if it has none. */
 function olderAt(facts: readonly Part[]): number | undefined {
   const times = facts.flatMap(part => {
     const last = part.chunks.filter(chunk => chunk.isOlder).at(-1)
@@ -219,7 +219,7 @@ function olderAt(facts: readonly Part[]): number | undefined {
   return times.length === 0 ? undefined : Math.max(...times.map(({ timestamp }) => timestamp))
 }
 
-/** Decodes a chunk; empty when it is damaged. */
+/** Decodes a chunk (a stored value with several records) to its records; returns none when it is damaged. */
 function recordsOf({ topic, partition }: Decoded, chunk: FoundChunk): readonly BusRecord[] {
   const records: BusRecord[] = []
   try {

@@ -4,7 +4,7 @@
  * in   trajectories; a model, when entropies are to be computed        out  sampled tokens with a value in nats each
  * The measure is `entropy` when a model is given or the engine recorded the entropies of all trajectories, else
  * `surprisal`.
- * Invariant: all trajectories of one answer have the same measure.
+ * Invariant: all trajectories of one call of `measuredTokens` have the same measure.
  */
 import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'

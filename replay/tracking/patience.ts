@@ -70,7 +70,7 @@ export class Patience {
   }
 }
 
-/** Does the work; returns an error after which the same work may succeed later. @throws any other error */
+/** Does the work. Returns an error after which the same work may succeed later, else undefined. @throws other errors */
 export async function troubleOf(work: () => Promise<void>): Promise<TroupeError | undefined> {
   try {
     await work()

@@ -58,7 +58,8 @@ const counted: ReadonlySet<string> = new Set([
 
 /**
  * Sends every point of the run to the tracker. Resolves with `run.finished`; undefined if the run has none.
- * @throws the tracker's error: at once if it is not retriable, else after `patienceMs` or when the signal is aborted
+ * @throws the tracker's error: at once if it is not retriable; else after retries for `patienceMs` (without limit while
+ * a followed run goes on), or at the last try after the signal is aborted
  */
 export async function trackRun(
   recorded: RecordedRun,

@@ -24,8 +24,8 @@ export interface TokenSide {
   /** Number of tokens of the trajectory's whole sequence, prompt included. */
   readonly tokens: number
   /**
-   * Part of the sequence that differs: `prompt`, `turn N`, or `tool response after turn N`; for a captured session
-   * `messages of call N` or `answer of call N`; `end`: the sequence ended there.
+   * Part of the sequence that the difference is in: `prompt`, `turn N`, or `tool response after turn N`; for a captured
+   * session `messages of call N` or `answer of call N`; `end`: the sequence ended there.
    */
   readonly where: string
   /** Token id at the difference; null when the sequence ended there. */
@@ -33,13 +33,14 @@ export interface TokenSide {
   /** Natural-log probability of the token at the difference; null when that token was not sampled. */
   readonly logprob: number | null
   readonly policyVersion: number | null
-  /** Token ids around the difference: up to 8 before it, and 8 from it on. */
+  /** Token ids around the difference: up to 8 before it, and up to 8 from it on. */
   readonly window: readonly number[]
 }
 
 /**
  * Compares the token ids of two trajectories. Returns their first difference; null when all ids are equal.
- * @throws TroupeError replay.no_answer for a captured session in which no call has an answer
+ * @throws TroupeError replay.no_answer for a captured session in which no call that is trained on by default has an
+ * answer that its client received
  */
 export function diffTrajectories(a: Trajectory, b: Trajectory): TokenDifference | null {
   const [left, right] = [sequenceOf(a), sequenceOf(b)]
@@ -80,7 +81,11 @@ function capturedSequence({ id }: Trajectory, facts: readonly CallFact[]): Seque
   const tree = callTree(facts)
   const [longest] = [...callRows(tree)].sort((a, b) => b.sampledTokens - a.sampledTokens)
   if (longest === undefined)
-    throw replayError('no_answer', `no call of session ${id} has an answer`, '`troupe replay show` prints its calls')
+    throw replayError(
+      'no_answer',
+      `session ${id} has no call that is trained on and whose answer its client received, so no tokens to compare`,
+      '`troupe replay show` prints its calls',
+    )
   return { ...longest, spans: spansOfCalls(tree, longest.leaf) }
 }
 

@@ -1,11 +1,11 @@
 /**
- * Reads all records of one trajectory, and the decision about its group, in the log's order.
+ * Reads all records of one trajectory, and those about its group as a whole, in the log's order.
  *
  * in   a recorded run, a trajectory
  * out  entries with their positions; for each, whether the coordinator's fold (the code that applies facts to its
  *      state) accepts it
- * Invariant: records of former owners are listed too, with `counts: false`; so are superseded records of the types that
- * the fold keeps one by one (`kept`).
+ * Invariant: records that a replaced owner wrote are listed too, with `counts: false`; so are superseded records of the
+ * types that the fold keeps one by one (`kept`).
  */
 import { fence } from '../../actors/ownership/fencing'
 import { groupOf, type TrajectoryId } from '../../messages/ids'

@@ -35,8 +35,8 @@ export interface TrajectorySummary {
 }
 
 /**
- * Reads all partitions and calls `take` with every fact, except facts of former owners and curricula, in each
- * partition's order.
+ * Reads all partitions and calls `take` with every fact, in each partition's order, except those that an owner or
+ * curriculum wrote after another had replaced it.
  */
 export async function readFacts(journal: Journal, take: (fact: TrajectoryFact) => void): Promise<void> {
   const partitions = await journal.partitionsOf('trajectories')

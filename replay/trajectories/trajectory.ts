@@ -5,7 +5,7 @@
  * in   a recorded run, which trajectories
  * out  for each its accepted facts, texts, end, reward and its group's decision
  * Invariant: the coordinator's `evolveRollout` decides, under the epoch of the partition (the offset of its owner's
- * claim), which facts are accepted. Stale attempts, repetitions and decisions of former owners are left out here as
+ * claim), which facts are accepted. Stale attempts, repetitions and decisions of replaced owners are left out here as
  * they were in the run.
  */
 import { curriculumAfter, isReplaced, noCurriculum } from '../../actors/ownership/fencing'

@@ -3,8 +3,8 @@
  *
  * in   the records of `trajectories`, in each partition's order
  * out  a row for each trajectory, in the order in which the first record of each was read
- * Invariant: rows depend only on the records before each partition's `next`, so stored rows that are extended equal
- * rows that are rebuilt. A decision of a former owner changes no row, but its position is listed all the same.
+ * Invariant: rows depend only on the records before each partition's offset `next`, so stored rows that are extended
+ * equal rows that are rebuilt. A decision of a replaced owner changes no row, but its position is listed all the same.
  */
 import { curriculumAfter, isReplaced, noCurriculum } from '../../actors/ownership/fencing'
 import type { CallFact, TrajectoryFact } from '../../messages/facts'
@@ -70,8 +70,8 @@ export interface PartitionRows {
   /** Offset of the latest `partition.claimed`; -1 before the first. */
   epoch: number
   /**
-   * Epoch of the curriculum whose rollout requests are valid: the `learnerEpoch` of the latest `curriculum.claimed`,
-   * which is the offset of that process's `learner.claimed` in the topic `learner`. -1 before the first claim.
+   * Epoch of the curriculum whose rollout requests are valid: the highest `learnerEpoch` of a claim or request so far,
+   * which is the offset of that process's `learner.claimed` in the topic `learner`. -1 before the first.
    */
   curriculum: number
 }
@@ -157,7 +157,7 @@ export class IndexRows {
         row.turns = row.sampledTokens = row.toolCalls = row.toolErrors = 0
         row.versions = []
         break
-      // The turns by which engines answer an agent's calls have the same tokens as the calls' `call.finished`.
+      // Turns by which engines answer an agent's calls are not counted: their tokens are those of `call.finished`.
       case 'turn.completed':
         if (row.opening >= 0) break
         row.turns = Math.max(row.turns, fact.turn + 1)
@@ -223,7 +223,7 @@ export class IndexRows {
 
 export const newGroup = (id: GroupId): GroupRow => ({ id, places: [], members: [], decided: false })
 
-/** Creates an empty row, without spreads: they would dominate the time when a hundred thousand rows are created. */
+/** Creates an empty row, without object spreads: they would take most of the time when 100,000 rows are created. */
 export function newRow(id: TrajectoryId, group: GroupRow, places: Places = []): Row {
   return {
     id,

@@ -60,7 +60,7 @@ export function indexOf(recorded: RecordedRun): Promise<IndexView> {
   return index
 }
 
-/** Makes `view` the index that further questions to this run use. */
+/** Makes `view` the index that `indexOf` returns for this run from now on. */
 export function replaceIndex(recorded: RecordedRun, view: IndexView): void {
   made.set(recorded, Promise.resolve(view))
 }
@@ -130,16 +130,16 @@ async function keptAt(
   if (pathKind(path).kind === 'nothing') return {}
   let bytes: Buffer
   try {
-    if (unreadable(path, 'file') !== undefined) return { why: 'its file could not be read' }
+    if (unreadable(path, 'file') !== undefined) return { why: 'the index file could not be read' }
     bytes = readFileSync(path)
   } catch {
-    return { why: 'its file could not be read' }
+    return { why: 'the index file could not be read' }
   }
   const view = readIndex(bytes)
-  if (view === undefined) return { why: 'its file was torn, or of another version' }
+  if (view === undefined) return { why: 'the index file was torn, or of another version' }
   const { head } = view
-  if (head.source !== source) return { why: 'its file was of another log' }
-  if (head.schema !== schema) return { why: 'the schema of facts has changed since' }
+  if (head.source !== source) return { why: 'the index file was of another log' }
+  if (head.schema !== schema) return { why: 'the schema of facts has changed since the index was made' }
   if (head.partitions.length !== ends.length) return { why: 'the number of partitions has changed' }
   for (const [p, { oldest, next, first, last }] of head.partitions.entries()) {
     const now = ends[p]!
@@ -191,7 +191,7 @@ function keep(path: string, bytes: Buffer): boolean {
   }
 }
 
-/** Removes a cached index; one that cannot be removed is only not used. */
+/** Removes a cached index. If that fails, the file stays, and no error is thrown. */
 function drop(path: string): void {
   try {
     rmSync(path, { force: true, recursive: true })

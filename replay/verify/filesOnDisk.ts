@@ -24,7 +24,7 @@ import type { CheckedFiles, Problem } from './verification'
 interface Saved<Fact> {
   readonly fact: Fact
   readonly place: string
-  /** Directory of the checkpoint or of the weights today. */
+  /** Directory in which the checkpoint or the weights are today: the run's directory may have been moved. */
   readonly directory: string
 }
 
@@ -69,7 +69,7 @@ export function filesOnDisk(files: RunDirectory) {
 
     async check(): Promise<{ readonly files: CheckedFiles; readonly problems: readonly Problem[] }> {
       const problems: Problem[] = []
-      /** The newest checkpoint without a fault that has a config. */
+      /** The newest checkpoint without a fault whose manifest lists a config.json. */
       let sound: SoundCheckpoint | undefined
       const counts = { checkpoints: 0, weights: 0, blobs: 0, removed: removed.size, withoutDigest: 0 }
       const compare = async <Fact extends { readonly manifest?: string; readonly digest: string }>(

@@ -2,9 +2,10 @@
  * Verifies the model that a run made at its start, from which a resume takes config and tokenizer.
  *
  * in   its directory; a checkpoint of the run whose files are as the log says
- * out  a problem for each file that differs from the manifest beside it, or from the checkpoint's file of that name
- * Invariant: reads only. A missing directory is no problem: the run makes the model again. Of the config, fields that only
- * one side has are not compared, since versions of transformers write different ones.
+ * out  a problem for each file that differs from the manifest beside it or, weights excepted, from the checkpoint's
+ *      file of that name
+ * Invariant: reads only. A missing directory is no problem: the run makes the model again. Fields of the config that
+ * only one side has are not compared, since versions of transformers write different ones.
  */
 import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
@@ -14,7 +15,7 @@ import { checkFiles, digestOf, type Manifest, ofModel } from '../../backends/wei
 import { pathKind, unreadable } from '../../runtime/disk/pathKind'
 import type { Problem } from './verification'
 
-/** Fields that say nothing of how the model computes (troupe_policy/model/same_config.py). */
+/** Config fields that are not compared, as in troupe_policy/model/same_config.py: the model computes the same. */
 const ignored = new Set(['_name_or_path', 'architectures', 'dtype', 'torch_dtype', 'transformers_version', 'use_cache'])
 
 export interface SoundCheckpoint {
@@ -46,7 +47,7 @@ async function differences(directory: string, { directory: other, manifest }: So
       const read = await digestOf(mine)
       if (read.why !== undefined) found.push(`${mine} ${read.why}`)
       else if (read.sha256 !== sha256) found.push(`${mine} differs from ${theirs}`)
-      // transformers writes this file into checkpoints of a model that has none.
+      // transformers writes generation_config.json into checkpoints of a model that has none.
     } else if (name !== 'generation_config.json') found.push(`${mine} is missing, and the run trained with ${theirs}`)
   }
   return found

@@ -5,7 +5,7 @@
 import type { RunId, TrajectoryId } from '../../messages/ids'
 
 export interface Problem {
-  /** Position of the record, topic:partition:offset; for a damaged blob, the path of its file. */
+  /** Position of the record, topic:partition:offset; for a damaged blob or model, the path of its file or directory. */
   readonly place: string
   /**
    * Kind of the problem, as a word for programs: gap, torn-tail, wrong-context, counted-twice, wrong-count, learner, …

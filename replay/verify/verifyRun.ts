@@ -3,8 +3,9 @@
  * checkpoints, published weights and blobs on disk with their digests.
  *
  * in   a recorded run        out  counts of accepted and of ignored facts, and each problem with its place
- * Invariant: facts that are late, repeated or of a former owner are counted as ignored; they are not problems, unless
- * weights differ from those that were published under the same version, or two processes acted as the same owner.
+ * Invariant: facts that are late, repeated or of a replaced owner are counted as ignored. They are no problems, unless
+ * a decision that counts follows from one, weights differ from those published before under the same version, or two
+ * processes acted as the same owner.
  */
 import { createHash } from 'node:crypto'
 import { topics } from '../../messages/topics'

@@ -41,8 +41,8 @@ export interface SelectionReport {
     readonly errorPenalty: number
     readonly formatPenalty: number
     /**
-     * Probability weight of the member in the paper's random choice of positives; null when the member is not a
-     * positive, and when the paper's selection would keep the group whole or reject it.
+     * Weight of the member when the selection `paper` draws positives (members with a reward above
+     * selection.positiveAbove) at random. null for a negative, and if `paper` would keep the group whole or reject it.
      */
     readonly weight: number | null
   })[]

@@ -1,7 +1,8 @@
 /**
  * Opens the rewards of a recorded run again, in a sandbox of their own.
  *
- * in   the run's configuration; optionally another recipe, answer place, rule for integers (`literal`) or deadline
+ * in   the run's configuration; optionally another recipe, part of the response that holds the answer (`place`), rule
+ *      for integers (`literal`) or deadline
  * out  one grader, which grades each response by the reward that its task names
  */
 import type { Grader } from '../../actors/verification/verifierPort'

@@ -78,8 +78,8 @@ export async function rescoreTrajectories(
   const config = await configOf(recorded)
   const opened = given === undefined ? await openRecordedGrader(config, options) : undefined
   try {
-    // A recipe's graders enforce the deadline themselves, so the limit here is 60 s longer, for the sandbox's start and
-    // for grades that are made first.
+    // A recipe's graders enforce the deadline themselves, so the limit here is at least 60 s longer, for the sandbox's
+    // start and for grades that are made first.
     const ownMs = options.timeoutMs ?? Math.max(graderDeadlineMs, given === undefined ? config.reward.timeoutMs : 0)
     const timeoutMs = given === undefined ? graderDeadlineMs + ownMs : ownMs
     const results: Rescored[] = []

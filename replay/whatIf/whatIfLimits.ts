@@ -49,9 +49,9 @@ export interface LimitsReport {
 
 /**
  * Replays the trajectories of `target` under the limits in `change`. `target`: a trajectory, a group or a step; a group
- * or a trajectory also by a part of its id; undefined: all. Responses that would have been cut are graded again if their
- * text changes; an unchanged text keeps its recorded reward, if it has one. If the texts of the last turn's single tokens
- * are unknown, that turn counts with its whole text. No token is generated.
+ * or a trajectory also by a part of its id; undefined: all. Responses that would have been cut are graded again if
+ * their text changes; an unchanged text keeps its recorded reward, if it has one. If the texts of the last turn's
+ * single tokens are unknown, that turn counts with its whole text. No token is generated.
  * @throws TroupeError replay.no_limit when `change` is empty; replay.no_match, replay.ambiguous; the errors of
  * `openRecordedGrader`
  */

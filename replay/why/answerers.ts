@@ -22,7 +22,7 @@ export type AnswererState = 'working' | 'queued' | 'silent' | 'down' | 'gone' | 
 export interface Link {
   readonly kind: 'fact' | 'command' | 'actor' | 'engine' | 'executor' | 'process' | 'disk' | 'person'
   readonly name: string
-  /** State of the part as the log shows it, in words for a person. */
+  /** Text for a person: the state of the part as the log shows it, or details of the fact or command. */
   readonly says: string
   readonly last: LastEvent | null
   /** Set for a part that can owe an answer; absent for facts and commands. */

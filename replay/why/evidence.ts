@@ -139,7 +139,7 @@ export interface Evidence {
 export interface Circumstances {
   /** Time of the question, ms since 1970. */
   readonly now: number
-  /** Standing of each process, by the id of its supervision tree. */
+  /** Standing of each process (running, stopped, gone, on another host), by the id of its supervision tree. */
   readonly standings: ReadonlyMap<string, ProcessStanding>
 }
 

@@ -1,7 +1,7 @@
 /**
  * Outcomes of runs, rollouts, groups and turns. An outcome has one kind:
  *
- * waiting: no answer yet. scored: the rollout has a reward, or the group was selected or, in an evaluation, closed.
+ * waiting: no answer yet. scored: the rollout has a reward, or the group was selected or, if not trained on, closed.
  * answered: a chat, a turn or a run ended, which has no reward. failed: the part `by` broke. timed-out: `by` gave no
  * answer in time. refused: `by` did not accept the request or group. lost: the run or its process ended before the
  * answer.

@@ -139,7 +139,7 @@ export class Cell<M> implements ActorRef<M> {
     this.#inbox.close()
     if (!drain) {
       this.#abort.abort()
-      if (this.#backoff) this.#begin() // a stop ends the wait before a restart early
+      if (this.#backoff) this.#begin() // without drain, a stop cuts the wait before a restart short
     }
     this.#dispatch()
     const cancel = afterAwake(deadlineMs, () => {
@@ -210,7 +210,7 @@ export class Cell<M> implements ActorRef<M> {
       const begun = this.#meter && handled === 0 ? this.#host.elapsed() : 0
       try {
         const pending = this.#handler!(envelope.message)
-        // Only a promise is awaited. Awaiting every call would admit the senders that wait for room one by one.
+        // Only a promise is awaited. Awaiting every call would wake the senders that wait for room one by one.
         if (pending !== undefined) await pending
       } catch (thrown) {
         this.#meter?.handled(handled)

@@ -25,7 +25,7 @@ export interface ActorSpec<M> {
     /** Upper bound on the messages that are accepted but not handled yet, including the one being handled. */
     readonly capacity: number
     /**
-     * Upper bound on `tell` and `ask` calls that wait for room; more are refused. Default: the capacity, at least 64.
+     * Upper bound on `tell` and `ask` calls that wait for room; more are refused. Default: `capacity`, but at least 64.
      */
     readonly waiting?: number
   }

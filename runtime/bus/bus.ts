@@ -70,7 +70,7 @@ export interface SubscribeOptions {
   readonly onAssigned?: (partition: { topic: string; partition: number }) => Promise<number | undefined>
   /**
    * Called when this member loses a partition: because another member gets it, the group has dropped this member, or
-   * the subscription is closed.
+   * the subscription is closed or has failed.
    */
   readonly onRevoked?: (partition: { topic: string; partition: number }) => Promise<void>
   /** Called once, when the consumer fails and stops. */
@@ -90,7 +90,9 @@ export interface Subscription {
   holds(topic: string, partition: number): boolean
   pause(topic: string, partition: number): void
   resume(topic: string, partition: number): void
-  /** Ends the subscription once the running handler has ended. */
+  /**
+   * Leaves the group. Resolves once the running handler calls of this subscription and their `onRevoked` have ended.
+   */
   close(): Promise<void>
 }
 

@@ -40,7 +40,7 @@ export const busErrors = {
     new TroupeError('bus.topic_invalid', {
       boundary: 'bus',
       retriable: false,
-      message: `topic ${JSON.stringify(topic)}: ${why}`,
+      message: `topic ${JSON.stringify(topic)} cannot be created: ${why}`,
     }),
 
   recordTooLarge: (topic: string, bytes: number): TroupeError =>
@@ -62,7 +62,7 @@ export const busErrors = {
     new TroupeError('bus.group_invalid', {
       boundary: 'bus',
       retriable: false,
-      message: `group ${JSON.stringify(group)}: expected a name of 1 to 249 characters`,
+      message: `the consumer group ${JSON.stringify(group)} is refused: expected a name of 1 to 249 characters`,
     }),
 
   offsetOutOfRange: (topic: string, partition: number, offset: number, oldest: number, next: number): TroupeError =>

@@ -1,7 +1,7 @@
 /**
  * Consumer groups over an embedded log: members share partitions; partitions move when members join or leave.
  *
- * in   subscribe, commit, pause, resume, close; growth of partitions
+ * in   subscribe, commit, pause, resume, close; notice that a partition has new records
  * out  batches to handlers, onAssigned, onRevoked, onError; committed offsets
  * Invariants: in a group a partition has at most one owner, and moves only after its owner's running handler and
  * onRevoked have ended. A new owner begins at the offset that its onAssigned returns, else at the committed offset,
@@ -62,7 +62,8 @@ class Group {
   async join(options: SubscribeOptions, handler: BatchHandler): Promise<Subscription> {
     const topics = [...new Set(options.topics)]
     const member: Member = { id: memberIds++, topics, options, handler, failed: false }
-    // A group without members forgets where it began: its next member begins as that member's options say.
+    // A group without members forgets these offsets: its next member begins where its own option `from` says, in
+    // partitions without a committed offset.
     if (this.members.size === 0) this.begins.clear()
     this.members.set(member.id, member)
     await this.rebalance()

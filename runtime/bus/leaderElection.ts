@@ -44,8 +44,8 @@ export async function joinElection(
 ): Promise<Election> {
   const { name: topicName, retentionMs } = topicOf[name]
   const topic = topicOnBus(run, topicName)
-  // An existing topic is used as it is: its retention is that of the run's start, which may be shorter than the
-  // table's, and createTopics may refuse it.
+  // An existing topic is used as it is: it has the retention that was chosen when the run began. That may be shorter
+  // than the one in `topics`, and createTopics might refuse it.
   const exists = (await bus.listTopics()).some(config => config.topic === topic)
   if (!exists) await bus.createTopics([{ topic, partitions: 1, retentionMs }])
   let isElected = false

@@ -33,7 +33,7 @@ export async function writeOrder(directory: string, order: ControlRun): Promise<
   await rename(join(at, `${name}.part`), join(at, `${name}${suffix}`))
 }
 
-/** Reads the orders that wait, oldest first, at most 64; empty when the run never got one. */
+/** Reads the orders that wait, oldest first, at most 64; empty if none waits. */
 export async function waitingOrders(directory: string): Promise<readonly OrderFile[]> {
   const at = join(directory, folder)
   const names = (await readdir(at).catch((): string[] => [])).filter(name => name.endsWith(suffix)).sort()

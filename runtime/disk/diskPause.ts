@@ -14,7 +14,7 @@ import { isDiskFull, needText, reserveOf, type Space, sizeText, spaceIn } from '
 
 /** A write that waits for room. */
 export interface Need {
-  /** Name for messages, with an article: `the log`. */
+  /** Name for messages, such as `the log`. */
   readonly what: string
   /** Directory that the write goes to; it need not exist yet. */
   readonly directory: string
@@ -43,11 +43,15 @@ export interface DiskPause {
   readonly fx: Effects
   /** True while a write with `stopsClock` waits. */
   readonly isPaused: () => boolean
-  /** Resolves once the bytes are free, and the reserve beside them. @throws TroupeError bus.disk_full after `close` */
+  /**
+   * Resolves once the bytes and the reserve (bytes that a run leaves free) are free. @throws TroupeError bus.disk_full
+   * if they are not free at or after `close`
+   */
   room(need: Need): Promise<void>
   /**
-   * Waits for room, then does the work; does it again after each failure for lack of space. A quota does not show in
-   * the free space: then the time between two attempts doubles, from `lookEveryMs` to 32 times as much.
+   * Waits for room, then does the work. If that fails for lack of space (a used-up quota does not show in the free
+   * space), waits and does it again: the wait is `lookEveryMs` at first, and doubles with each failure, to 32 times as
+   * much.
    */
   attempt<T>(need: Need, work: () => Promise<T>): Promise<T>
   /**
@@ -65,7 +69,7 @@ export interface DiskPauseOptions {
   readonly log: Log
   /** Reads the space of a directory. Default: the file system's. */
   readonly spaceOf?: (directory: string) => Space | undefined
-  /** Milliseconds between two looks while there is no room. Default 1000. */
+  /** Milliseconds between two checks of the free space while there is no room. Default 1000. */
   readonly lookEveryMs?: number
 }
 
@@ -86,7 +90,7 @@ interface Looked {
 export function diskPause(options: DiskPauseOptions): DiskPause {
   const { log, spaceOf = spaceIn, lookEveryMs = 1000 } = options
   const looked = new Map<string, Looked>()
-  /** Number of waiting writes, by what they write and its directory; writes of one key share one pause. */
+  /** Number of waiting writes by key (`what` and `directory`); writes with the same key share one pause. */
   const waiting = new Map<string, number>()
   /** Running polls for room, by the same keys as `waiting`. They never reject. */
   const polls = new Map<string, Promise<void>>()
@@ -97,7 +101,7 @@ export function diskPause(options: DiskPauseOptions): DiskPause {
    * all earlier stops, ms.
    */
   let [stops, stoppedAt, stoppedMs] = [0, 0, 0]
-  /** Number of pauses of writes with `stopsClock`. */
+  /** Number of present pauses of writes with `stopsClock`. */
   let logStops = 0
   let startClock: () => void = () => {}
 
@@ -180,7 +184,7 @@ export function diskPause(options: DiskPauseOptions): DiskPause {
 
   async function room(need: Need): Promise<void> {
     const key = keyOf(need)
-    // If other writes already wait for the same place, this write waits behind them.
+    // If writes with the same key already wait, this write waits for the same poll.
     while (polls.has(key) || !hasRoom(need)) {
       if (over.signal.aborted) throw diskFull(need)
       const poll = polls.get(key) ?? untilRoom(need)

@@ -2,7 +2,7 @@
  * Free space of file systems, and errors of a full disk.
  *
  * in   a directory, a failed write      out  bytes free to ordinary users; whether the disk was full
- * Invariant: nothing is written. A directory that does not exist yet counts as its nearest parent that does.
+ * Invariant: nothing is written. For a directory that does not exist yet, its nearest existing parent counts.
  */
 import { statfsSync } from 'node:fs'
 import { dirname } from 'node:path'

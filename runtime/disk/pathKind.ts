@@ -11,7 +11,10 @@ export type PathKind =
   | { readonly kind: 'file' | 'directory'; readonly stats: Stats }
   /** Neither a file nor a link is there. */
   | { readonly kind: 'nothing' }
-  /** `why`: a predicate for a message, such as "is a FIFO". `code`: the system's, such as EACCES, if it gave one. */
+  /**
+   * `why`: the end of a sentence that begins with the path, such as "is a FIFO". `code`: the system's error code, such
+   * as EACCES, if it gave one.
+   */
   | { readonly kind: 'fault'; readonly why: string; readonly code?: string | undefined }
 
 export function pathKind(path: string): PathKind {
@@ -30,7 +33,7 @@ export function pathKind(path: string): PathKind {
   }
 }
 
-/** Says why a path cannot be read as `wanted`, as a predicate for a message; undefined if it can. */
+/** Says why a path cannot be read as `wanted`: the end of a sentence that begins with the path; undefined if it can. */
 export function unreadable(path: string, wanted: 'file' | 'directory'): string | undefined {
   const found = pathKind(path)
   if (found.kind === 'nothing') return 'is missing'

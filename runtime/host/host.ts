@@ -73,8 +73,8 @@ export interface HostOptions<S, I extends Message, R> {
    */
   readonly begin?: (topic: TopicName, partition: number) => number
   /**
-   * Returns the offset from which a refold must begin to see everything that is open; undefined when nothing is open.
-   * At every tick the host commits this offset (the next one to fold, when nothing is open), if it has changed.
+   * Returns the offset from which a refold must begin to see everything unfinished; undefined when nothing is
+   * unfinished. At every tick the host commits this offset (else the next one to fold), if it has changed.
    */
   readonly oldestOpen?: (state: S) => number | undefined
   readonly restart?: Partial<RestartPolicy>
@@ -143,7 +143,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
   const closing = new TroupeError('actor.closed', {
     boundary: 'actor',
     retriable: true,
-    message: `${options.name} is closing`,
+    message: `the host of the actor ${options.name} is closing`,
   })
   const ports = hostRequests<R, Answer>({
     perform: options.perform,

@@ -1,17 +1,20 @@
 /**
  * Delivers a host's mail into its actor's mailbox.
  *
- * in   the actor, mail, ticks        out  mail in the actor's mailbox, or the error of a mail that found no place
- * Invariants: mail waits at most `tellDeadlineMs` for a place; then `post` rejects with actor.tell_timeout. The clock of
- * this wait stands still while the log cannot be written, since the actor cannot continue then. At most one tick waits:
- * a second one would add nothing, and would take a place from other mail.
+ * in   the actor, mail, ticks        out  mail in the actor's mailbox, or the error of a mail that found no slot
+ * Invariants: mail waits at most `tellDeadlineMs` for a free slot of the mailbox; then `post` rejects with
+ * actor.tell_timeout. The clock of this wait stands still while the log cannot be written, since the actor cannot
+ * continue then. At most one tick waits: a second one would add nothing, and would take a slot from other mail.
  */
 import type { ActorRef } from '../actor/system'
 import type { Effects } from '../effects'
 import { TroupeError } from '../errors'
 
 const tellDeadlineMs = 60_000
-/** A tell that times out at most this many ms before its deadline is given up, since a timer may fire that early. */
+/**
+ * A tell (delivery to the mailbox) that times out at most this many ms early is given up, since timers are that
+ * inexact.
+ */
 const earlyMs = 50
 
 export interface HostMail<M> {

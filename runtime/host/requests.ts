@@ -2,8 +2,8 @@
  * Requests of a behaviour to its port, which run concurrently with the actor.
  *
  * in   requests        out  their answers, or errors
- * Invariant: one request runs at a time for each key; the same request is ignored while it runs. Requests continue over a restart of the actor. When the host
- * closes, requests that still run after `drainMs` are aborted, and awaited.
+ * Invariant: one request runs at a time for each key; a request whose key is running is ignored. Requests continue over
+ * a restart of the actor. When the host closes, requests that still run after `drainMs` are aborted, and awaited.
  */
 import { setMaxListeners } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'

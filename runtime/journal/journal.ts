@@ -19,8 +19,8 @@ export interface Entry {
   /** Time at which the message was appended, ms since 1970. */
   readonly timestamp: number
   /**
-   * Process that wrote the message, for claims of roles and for facts that only the process with the role may write.
-   * Absent in logs of earlier versions.
+   * Random name of the journal, and so of the process, that wrote the message: for claims of roles and for facts that
+   * only the process with the role may write. Absent in logs of earlier versions.
    */
   readonly writer?: string
 }
@@ -88,7 +88,7 @@ export interface Journal {
    */
   readTo(topic: TopicName, partition: number, from: number, to: number): AsyncIterable<readonly Entry[]>
   offsets(topic: TopicName, partition: number): Promise<{ readonly oldest: number; readonly next: number }>
-  /** Returns the committed offset of a group that follows from `committed`; undefined when it has none. */
+  /** Returns the committed offset of a group for its feeds with `from: committed`; undefined when it has none. */
   committed(group: string, topic: TopicName, partition: number): Promise<number | undefined>
   /**
    * Follows feeds. The handler gets entries of one partition, in order, and gets that partition's next entries only

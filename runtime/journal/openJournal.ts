@@ -2,7 +2,7 @@
  * Opens the journal of a run over a bus: routes, encodes and decodes messages, and puts large ones into the blob store.
  *
  * in   a bus, a blob store, a run      out  its Journal
- * Invariant: a message larger than a record is stored in the blob store, and its record holds the digest, the size and
+ * Invariant: a message too large for a record is stored in the blob store; its record holds the digest, the size and
  * a preview. A journal reports an unreadable record once while the record is in its cache, however many followers meet
  * it. No known secret is in a message's texts from outside (withoutSecrets.ts).
  */
@@ -52,7 +52,7 @@ export function openJournal(
     Object.entries(names).map(([topic, name]) => [topicOnBus(run, topic as TopicName), name] as const),
   )
   /**
-   * Ring of decoded records, by partition; an offset's place is its remainder by 4096. A slot without an entry means
+   * Ring of decoded records, by partition; the slot of an offset is offset modulo 4096. A slot without an entry means
    * that the record was reported as unreadable.
    */
   const cache = new Map<string, { offset: number; entry?: Entry }[]>()
@@ -128,7 +128,7 @@ export function openJournal(
     return await read()
   }
 
-  /** `keptFrom`: records below this offset are not cached. */
+  /** Decodes records, without the unreadable ones. Records below the offset `keptFrom` are not cached. */
   async function toEntries(records: readonly BusRecord[], keptFrom = 0): Promise<Entry[]> {
     const entries: Entry[] = []
     for (const record of records) {

@@ -13,8 +13,8 @@ import { isSecret, looksRandom, secretsIn } from './recogniseSecret'
 type Variables = Readonly<Record<string, string | undefined>>
 
 /**
- * Learns the values of all variables or headers that hold a secret, each also in a list (`API_KEYS=one,two`), and the
- * credentials in the addresses of the others (`HTTPS_PROXY=http://user:password@host`).
+ * Learns, for redaction, the values of all variables or headers that hold a secret, also each part of a list
+ * (`API_KEYS=one,two`), and the credentials in addresses (`HTTPS_PROXY=http://user:password@host`).
  */
 export function knowVariables(variables: Variables): void {
   for (const [name, value] of Object.entries(variables)) {
@@ -27,7 +27,7 @@ export function knowVariables(variables: Variables): void {
 
 /**
  * Returns the variables with these names, which an agent, a task or a tool gets. Besides what `knowVariables` learns,
- * values that look random are learned, whatever their names are.
+ * values that look random are learned for redaction, whatever their names are.
  */
 export function passedOn(names: readonly string[], env: Variables = process.env): Variables {
   const passed = Object.fromEntries(names.map(name => [name, env[name]]))
@@ -36,7 +36,10 @@ export function passedOn(names: readonly string[], env: Variables = process.env)
   return passed
 }
 
-/** Learns the credentials in each value of plain data that is an address, alone or after `name=`; not those in prose. */
+/**
+ * Learns, for redaction, the credentials in each value of plain data that is an address, alone or after `name=`; not
+ * those in prose.
+ */
 export function knowAddressesIn(data: unknown): void {
   if (typeof data === 'string') {
     if (/^(?:[\w.-]+=)?[a-z][a-z0-9+.-]*:\/\/\S+$/i.test(data)) knowAddress(data)
@@ -44,9 +47,9 @@ export function knowAddressesIn(data: unknown): void {
 }
 
 /**
- * Learns the credentials in each address in a text: passwords, tokens in place of a user, and parameters with the name of
- * a secret. A user's name is none, nor is a password that is the name of the user, the host or the protocol, such as
- * `postgres`: it is only learned together with the user, as `user:password@`.
+ * Learns, for redaction, the credentials in each address in a text: passwords, tokens in place of a user, and
+ * parameters with the name of a secret. A user's name is none, nor is a password that is the name of the user, the host
+ * or the protocol, such as `postgres`: it is only learned together with the user, as `user:password@`.
  */
 export function knowAddress(text: string, lifetime?: Lifetime): void {
   if (!text.includes('://')) return
@@ -66,7 +69,10 @@ export function knowAddress(text: string, lifetime?: Lifetime): void {
   }
 }
 
-/** Learns all values of `name=value,name=value` with percent-encoded values, as OpenTelemetry writes headers. */
+/**
+ * Learns, for redaction, all values of `name=value,name=value` with percent-encoded values, as OpenTelemetry writes
+ * headers.
+ */
 export function knowHeaderList(text: string): void {
   for (const pair of text.split(',')) {
     const value = pair.slice(pair.indexOf('=') + 1).trim()
@@ -75,7 +81,10 @@ export function knowHeaderList(text: string): void {
   }
 }
 
-/** Learns the passwords of a netrc file, from which clients such as wandb read them; a missing file has none. */
+/**
+ * Learns, for redaction, the passwords of a netrc file, from which clients such as wandb read them; a missing file has
+ * none.
+ */
 export function knowNetrc(file: string): void {
   try {
     for (const [, password] of readFileSync(file, 'utf8').matchAll(/\bpassword\s+(\S+)/g)) knowSecret(password!)

@@ -1,6 +1,6 @@
 /**
  * Finds many texts in another text in one pass. The time hardly grows with the number of known secrets, though all of
- * them begin alike: a place of the text is compared with a few of them, which a binary search finds.
+ * them begin alike: each position in the text is compared with a few of them, which a binary search finds.
  *
  * in   forms of secrets; a text        out  the text with [redacted] in place of each form
  * Invariant: every character that belongs to an occurrence of a form is replaced, also where occurrences overlap; those
@@ -14,7 +14,7 @@ export interface Form {
   readonly chars: number
 }
 
-/** Characters that the hash of a place depends on. */
+/** Number of characters of the text that a hash depends on. */
 const hashed = 4
 /** The hash has 18 bits, and each character shifts it by 5: after four further ones, nothing of a character is left. */
 const mask = (1 << 18) - 1
@@ -46,12 +46,14 @@ export class FormIndex {
     else this.byHash.set(hash, left)
   }
 
-  /** @param minChars length of a secret from which its forms are replaced */
+  /**
+   * Replaces the forms that occur in the text. @param minChars minimum length of the secrets whose forms are replaced
+   */
   redact(text: string, minChars: number): string {
     if (this.byHash.size === 0) return text
     let shown = ''
     let copied = 0
-    /** Occurrences that overlap: where the first begins and the last ends. */
+    /** Group of overlapping occurrences that is being collected: where its first one begins and its last one ends. */
     let [from, end] = [0, 0]
     let hash = 0
     for (let last = 0; last < text.length; last++) {
@@ -71,9 +73,9 @@ export class FormIndex {
   }
 
   /**
-   * Returns the length of the longest form at a place. A form that begins the rest of the text is not after it in the
-   * order, so the last form that is not after it is either the longest one, or shares with it all characters of the
-   * longest one; the search then goes on with these.
+   * Returns the length of the longest form that occurs at `at`; 0 if none does. By the order of forms, a form that
+   * occurs there does not come after the text from `at` on. The last form that does not come after it is the longest
+   * one, or shares all characters of the longest one with the text; then the search goes on with the shared characters.
    */
   private longestAt(text: string, at: number, hash: number, minChars: number): number {
     const forms = this.byHash.get(hash) ?? []
@@ -90,7 +92,10 @@ export class FormIndex {
     return 0
   }
 
-  /** Order of a form and the text from `at` to `end`: negative, 0 or positive. Protected for a test that counts the calls. */
+  /**
+   * Compares a form with the text from `at` to `end`: negative if the form comes first, 0 if both are equal, else
+   * positive. Protected for a test that counts the calls.
+   */
   protected compare(form: string, text: string, at: number, end: number): number {
     const shared = sharedChars(form, text, at, end)
     if (shared === form.length) return shared - (end - at)

@@ -1,6 +1,6 @@
 /**
- * The keys that Troupe makes for sessions of agents and for servers that it starts: `troupe-UUID`. The redactor recognises
- * them by this form, so it need not learn and forget thousands of them.
+ * The keys that Troupe makes for sessions of agents and for servers that it starts: `troupe-UUID`. The redactor
+ * recognises them by this form, so it need not learn and forget thousands of them.
  *
  * in   a UUID; a text        out  the key; the text with [redacted] in place of each key
  * Invariant: a key has only characters that JSON, URLs and HTML leave as they are, so besides the key itself only its
@@ -8,19 +8,23 @@
  */
 
 const prefix = 'troupe-'
-/** Form of a UUID; `last`: characters of its last part. */
+/** Pattern of a UUID; `last`: number of characters in its last part. */
 const uuid = (last = 12) => `[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{${last}}`
 const keyBytes = prefix.length + 36
 const plain = new RegExp(prefix + uuid(), 'g')
-/** A key without its first and last byte, of which base64 may have bits in characters that belong to the neighbours, too. */
+/** A key without its first and last byte: base64 characters that hold their bits may hold bits of neighbours, too. */
 const inner = new RegExp(`^${prefix.slice(1)}${uuid(11)}`)
 
 /** Makes a key. @param unique a UUID that nobody can guess, from `Effects.unique` */
 export const generatedKey = (unique: string): string => prefix + unique
 
-/** Base64 of a key that begins `at` 0, 1 or 2 bytes after the begin of a group. */
+/**
+ * Patterns for the base64 of a key that begins `at` = 0, 1 or 2 bytes after the beginning of a group of three bytes.
+ */
 const encodings = [0, 1, 2].map(at => {
-  /** Characters before the first one that depends on the key alone, and after the last one. */
+  /**
+   * Number of base64 characters before the first one that depends on the key alone. `endOf`: index after the last one.
+   */
   const skipped = Math.ceil((at * 8) / 6)
   const endOf = (bytes: number) => Math.floor(((at + bytes) * 8) / 6)
   const begin = Buffer.from('\0'.repeat(at) + prefix)

@@ -7,15 +7,15 @@
  * Invariant: a known secret of at least 6 characters is removed, also in the forms of encodedForms.ts, from errors and
  * their causes, log lines, texts of facts that come from outside (journal/withoutSecrets.ts) and output of the command
  * line. A shorter value is never learned, since it occurs in ordinary text. From results of tools, which are training
- * data, and from stdout only a long secret is removed (`longSecret`). Keys that Troupe makes (generatedKey.ts) are removed
- * without being learned. A secret of the environment, a recipe or the command line is never forgotten.
+ * data, and from stdout only a long secret is removed (`longSecret`). Keys that Troupe makes (generatedKey.ts) are
+ * removed without being learned. A secret of the environment, a recipe or the command line is never forgotten.
  */
 import { encodedForms } from './encodedForms'
 import { type Form, FormIndex } from './formIndex'
 import { redactGeneratedKeys } from './generatedKey'
 
 const MIN_CHARS = 6
-/** Upper bound on the passing secrets; beyond it, the one that was least recently learned is forgotten. */
+/** Upper bound on the known secrets that may be forgotten; beyond it, the least recently learned one is forgotten. */
 const MOST_PASSING = 1000
 /** Length from which a secret is removed from data, too: a shorter one, such as `postgres`, may be a word there. */
 export const longSecret = { minChars: 16 } as const
@@ -69,7 +69,7 @@ function partsOf(value: string): readonly string[] {
   )
 }
 
-/** Returns the text with every known secret replaced. @param options minChars: length from which a secret is replaced */
+/** Returns the text with known secrets replaced. @param options minChars: length from which a secret is replaced */
 export function redactSecrets(text: string, { minChars = MIN_CHARS }: { readonly minChars?: number } = {}): string {
   return index.redact(redactGeneratedKeys(text), minChars)
 }
@@ -83,7 +83,10 @@ export const excerpt = (text: string, chars = 100): string => redactSecrets(text
 /** Returns the end of a text for an error message, without white space around it; secrets as in `excerpt`. */
 export const lastExcerpt = (text: string, chars: number): string => redactSecrets(text).trim().slice(-chars)
 
-/** Removes known secrets from the messages and stacks of an error and its causes, in place. Returns the error. */
+/**
+ * Removes known secrets from the messages and stacks of an error and its causes, in place. Returns the error, or a new
+ * one without causes if its texts cannot be replaced.
+ */
 export function redactError(error: Error): Error {
   const errors = new Set<Error>([error])
   for (const { cause, errors: several } of errors as Set<Error & { readonly errors?: unknown }>) {

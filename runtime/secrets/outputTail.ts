@@ -3,16 +3,16 @@
  *
  * in   streams of the process        out  their last characters; each piece of whole lines, as they come
  * Invariant: no known secret is among them, though the process wrote it in two chunks, or the beginning was cut off: a
- * stream's text is taken up by whole lines, and redacted before it is cut. A line longer than `mostHeld` is taken up in
- * pieces that overlap no secret.
+ * stream's text is processed in whole lines, and redacted before it is cut. A line longer than `mostHeld` is processed
+ * in pieces that overlap no secret.
  */
 import type { Readable } from 'node:stream'
 import { StringDecoder } from 'node:string_decoder'
 import { redactSecrets } from './knownSecrets'
 
-/** Characters of a line without an end after which its beginning is taken up. */
+/** Length of an unfinished line, in characters, above which its beginning is processed without waiting for its end. */
 const mostHeld = 65_536
-/** Characters at the end of such a line that still wait, since a secret may begin in them. */
+/** Characters at the end of such a long unfinished line that still wait, since a secret may begin in them. */
 const overlap = 4096
 
 export interface OutputTailOptions {
@@ -22,8 +22,10 @@ export interface OutputTailOptions {
   readonly onLines?: ((text: string) => void) | undefined
 }
 
-/** Reads the streams to their ends. Returns a function that gives the end of what they have written so far,
- * without white space at its end. */
+/**
+ * Reads the streams to their ends. Returns a function that gives the end of what they have written so far, without
+ * white space at its end.
+ */
 export function outputTail(
   streams: readonly (Readable | null | undefined)[],
   { chars, onLines }: OutputTailOptions,

@@ -2,8 +2,8 @@
  * Decides by its name and its value whether a variable, a header or a parameter of a URL holds a secret.
  *
  * in   a name, a value        out  true for a secret
- * Invariant: a setting (a number, a switch, `auto`), the path of an existing file or a list of such paths is none,
- * whatever its name is: errors and the results of tools would lose ordinary words and places.
+ * Invariant: a setting (a number, a switch, `auto`), the path of an existing file or a list of paths with one that
+ * exists is none, whatever its name is: errors and the results of tools would lose ordinary words and places.
  */
 import { existsSync } from 'node:fs'
 import { delimiter, isAbsolute } from 'node:path'
@@ -35,6 +35,6 @@ export const looksRandom = (value: string): boolean =>
   (/(?<![a-z0-9])(?=[a-z]*\d)(?=\d*[a-z])[a-z0-9]{16,}/i.test(value) ||
     /[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/i.test(value))
 
-/** True for the path of a file, or for a list of paths with such a one, as in PATH. */
+/** True for the absolute path of an existing file, or for a list of paths that contains one, as in PATH. */
 const isPath = (value: string): boolean =>
   value.split(delimiter).some(part => isAbsolute(part) && part.length > 1 && existsSync(part))

@@ -136,7 +136,8 @@ export function parseConfig<S extends z.ZodType>(schema: S, input: unknown, what
  * Returns a copy of `input` with `a.b=c` assignments applied in order. Values are JSON, or YAML scalars (`1e-6`,
  * `true`, `null`, text); quotes keep text that looks like a number. `list.0.field` reaches into a list; the index after
  * the last one appends.
- * @throws TroupeError config.invalid for an assignment without `=`, or a path through something that is not an object
+ * @throws TroupeError config.invalid for a malformed assignment, such as one without `=`; an index beyond a list; or a
+ * path through something that is not an object
  */
 export function applyOverrides(input: PlainObject, assignments: readonly string[]): PlainObject {
   return assignments.reduce<PlainObject>((data, text) => {

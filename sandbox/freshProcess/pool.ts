@@ -95,7 +95,8 @@ class ProcessPool implements Sandbox {
       execArgv: [], // The threads load plain JavaScript, so they need no option of this process.
       env: {},
     })
-    // Piscina replaces an idle thread that dies. When a busy thread dies, the promises of its calls reject.
+    // Piscina replaces an idle thread that dies. When a busy thread dies, the promises of its calls reject. So this
+    // event needs no handling.
     this.#piscina.on('error', () => undefined)
     process.once('exit', this.#removeBase)
   }

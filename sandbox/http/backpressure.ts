@@ -2,8 +2,8 @@
  * Writes a long answer no faster than its client reads it.
  *
  * in   a response, text        out  a promise that resolves when more may be written, or the connection is closed
- * Invariant: a client that reads nothing for STALLED_MS loses its connection, so that it holds neither memory nor a
- * place for longer.
+ * Invariant: a client that reads nothing for STALLED_MS loses its connection, so that it holds neither memory nor one
+ * of the server's connections for longer.
  */
 import type { ServerResponse } from 'node:http'
 import { STALLED_MS } from './connectionLimits'

@@ -1,5 +1,5 @@
 /**
- * Makes an HTTP server that no client can end or use up: connections, the time for headers, and the time in which an
+ * Makes an HTTP server that no client can crash or exhaust: connections, the time for headers, and the time in which an
  * answer is read are bounded, and a fault of a handler becomes an answer.
  *
  * in   a handler of requests, bounds        out  a server that does not listen yet

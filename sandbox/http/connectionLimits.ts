@@ -25,8 +25,8 @@ export interface ConnectionLimits {
 export const checking = (headersMs: number) => ({ connectionsCheckingInterval: Math.min(1000, headersMs) })
 export const HEADERS_MS = 8000
 /**
- * Milliseconds that an idle connection of a busy client is kept open: longer than clients keep theirs, so that no client
- * sends a request into a closing one.
+ * Milliseconds that a server keeps an idle connection open: longer than clients keep theirs, so that no client sends a
+ * request on a connection that the server is closing.
  */
 export const KEEP_ALIVE_MS = 75_000
 /** Milliseconds after which the connection of a client that does not read its answer is closed. */

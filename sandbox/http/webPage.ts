@@ -3,7 +3,7 @@
  * visits can send requests to it, although the page cannot read the answers.
  *
  * Invariant: browsers send Origin with every POST of a page, and Sec-Fetch-Site with its GETs too. Programs send
- * neither; `none` is an address that the user typed.
+ * neither; Sec-Fetch-Site is `none` if the user typed the address.
  */
 import type { IncomingHttpHeaders } from 'node:http'
 

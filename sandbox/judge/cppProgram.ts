@@ -27,7 +27,7 @@ export interface CppOutcome {
   readonly kind: 'ok' | 'error' | 'timeout' | 'not-compiled' | 'unavailable'
   readonly stderr: Uint8Array
   readonly stderrBytes: number
-  /** Milliseconds from the end of the compilation to the end of the call; 0 if the program did not run. */
+  /** Milliseconds of the whole call minus those of the compilation; 0 if the program did not run. */
   readonly runMs: number
 }
 

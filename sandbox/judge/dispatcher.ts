@@ -138,7 +138,7 @@ export class Dispatcher {
     job.expiry = setTimeout(() => this.statistics.count('queueTimeouts', job.giveUp(waitMs)), longest + LATE_MS)
   }
 
-  /** Returns a connection's name as a client of the sandbox, whose clients take turns. */
+  /** Returns the client name of a connection in requests to the sandbox, which lets its clients take turns. */
   #nameOf({ address, connection }: Client): string {
     const number = this.#numbers.get(connection) ?? ++this.#lastNumber
     this.#numbers.set(connection, number)

@@ -17,7 +17,7 @@ export type Reason = '' | 'worker_timeout' | 'queue_timeout' | 'internal_error' 
 
 export interface Verdict {
   readonly sub_id: string
-  /** true: the run succeeded and printed the expected output, if one was given. */
+  /** true: the run succeeded and printed the expected output, if one was given; for type math, the answer equals it. */
   readonly success: boolean
   /** true: the run ended with exit code 0. */
   readonly run_success: boolean

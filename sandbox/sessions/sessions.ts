@@ -41,7 +41,7 @@ export interface SessionPort<Link> {
 }
 
 interface Cell<Link> {
-  /** Id of the session, as a client that takes turns with others. */
+  /** Id of the session: its calls take turns with those of other clients under this name. */
   readonly client: string
   readonly input: CellInput
   readonly seed: bigint

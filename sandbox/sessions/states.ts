@@ -1,5 +1,6 @@
 /**
- * The states that cells of sessions fork from: paused processes in zygotes, counted by their users.
+ * The states that cells of sessions fork from: paused processes in zygotes. Each counts its users: the cells that hold
+ * it or are about to fork from it.
  *
  * in   states that cells left, users that come and go, zygotes that died
  * out  states; an order to end a state that has no users, or that no cell can fork from

@@ -1,7 +1,7 @@
 """Isolates the zygote once, so that each forked child has few steps left. Level `full`: the zygote enters new mount,
 network, IPC, UTS and cgroup namespaces (a user namespace too, unless root can do without one), changes its root
-directory, and later gives up root. Level `degraded`: the zygote only creates the Landlock
-ruleset; each child applies it to itself.
+directory, and later gives up root. Level `degraded`: the zygote only creates the Landlock ruleset; each child applies
+it to itself.
 
 in   the directories that code may read
 out  `full`: a process without network, whose read-only root holds those directories, the system's (SYSTEM, SETTINGS),
@@ -27,7 +27,7 @@ SETTINGS = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime")
 DEVICES = ("null", "zero", "full", "random", "urandom")
 INSIDE = 1000  # Id of the user and group that code sees.
 SCRATCH, MOVED = "/tmp", "/packages"
-OOM_SCORE = "500"  # the kernel adds half of the machine's memory to what the process holds
+OOM_SCORE = "500"  # oom_score_adj: the kernel adds half of the machine's memory to what the process holds
 
 
 def check(result, what):
@@ -147,8 +147,8 @@ def place(root, path, bound, at=None):
 
 
 def seal_tree(root, bound, wanted=ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV):
-    """Makes mounts read-only. The attributes `wanted` have the numbers of the mount flags MS_RDONLY, MS_NOSUID,
-    MS_NODEV."""
+    """Sets attributes of mounts: by default read-only, no set-user-ID and no devices. The numbers of `wanted` are those
+    of the mount flags MS_RDONLY, MS_NOSUID and MS_NODEV."""
     for path in bound:
         attributes = struct.pack("=QQQQ", wanted, 0, 0, 0)
         done = libc.syscall(SYS_MOUNT_SETATTR, -100, (root + path).encode(), AT_RECURSIVE, attributes, len(attributes))

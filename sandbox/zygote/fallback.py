@@ -19,7 +19,7 @@ import time
 libc = ctypes.CDLL(None, use_errno=True)
 NAMESPACES, SECCOMP, LANDLOCK, LIMITS = 1, 2, 4, 8
 PROCESSES, SESSION, URGENT = 2, 4, 8
-EXTRA = 2  # the same value as in shim/admission.h
+EXTRA = 2  # by so much an urgent call may exceed the bound on awake calls; the same value as in shim/admission.h
 RUN, STOP, DROP, PING = 1, 2, 3, 4
 READY, BEGUN, DONE, FAILED, PONG = 1, 2, 3, 4, 5
 NEW_SPACES = 0x10000000 | 0x20000000 | 0x20000 | 0x8000000
@@ -29,7 +29,7 @@ PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 22, 38
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 ENOENT, ECANCELED, ENOMEM = 2, 125, 12
 LANES, HEAD, REPLY = 60, struct.Struct("<14I"), struct.Struct("<18I")
-TIMERS = 256  # the same value as in shim/state.h
+TIMERS = 256  # upper bound on the timers and queued signals of a call; the same value as in shim/state.h
 TRIM_S, SPARE_BYTES, PUNCH_HOLE, ANY_BYTES = 0.002, 1 << 20, 3, 1 << 62
 F_ADD_SEALS, NEVER_WRITTEN = 1033, 0x10 | 4 | 2 | 1  # Seals: F_SEAL_FUTURE_WRITE, GROW, SHRINK, SEAL.
 

@@ -168,9 +168,9 @@ def checks(processes, degraded, session):
     }
 
 
-# Commands of fcntl that are allowed: F_DUPFD GETFD SETFD GETFL GETLK DUPFD_CLOEXEC. All others are refused, such as
-# F_SETOWN (sends signals to other processes), F_NOTIFY (reports what happens in a directory), leases, and sizes of
-# pipes (the kernel counts them for all calls together).
+# Commands of fcntl that are always allowed: F_DUPFD GETFD SETFD GETFL GETLK DUPFD_CLOEXEC. SETFL, SETLK and SETLKW have
+# rules in `shared_objects`. All others are refused, such as F_SETOWN (sends signals to other processes), F_NOTIFY
+# (reports what happens in a directory), leases, and sizes of pipes (the kernel counts them for all calls together).
 FCNTLS, F_SETFL, F_SETLK, F_SETLKW = (0, 1, 2, 3, 5, 1030), 4, 6, 7
 O_DIRECT = 0x10000 if MACHINE == "aarch64" else 0x4000
 # Advice that madvise accepts: NORMAL RANDOM SEQUENTIAL WILLNEED DONTNEED FREE DONTFORK DOFORK HUGEPAGE NOHUGEPAGE
@@ -264,7 +264,7 @@ def keeps_memory(at):
 
 
 def at_most(most, at):
-    """Rule: allows the call if the argument, all 64 bits of it, is at most `most`."""
+    """Rule: allows the call if the argument, all 64 bits of it, is at most `most`; else it fails with EFBIG."""
     high = [(LD, 0, 0, ARGUMENT + 8 * at + 4), (JEQ, 0, 2, 0)]
     return [*high, (LD, 0, 0, ARGUMENT + 8 * at), (JGT, 0, 1, most), ret(ERROR | EFBIG), ret(ALLOW)]
 

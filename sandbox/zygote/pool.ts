@@ -108,7 +108,7 @@ export class ZygotePool implements Sandbox {
     return this.#sessions.bytes
   }
 
-  /** Starts a zygote of every kind. Returns the reason for which a preload or its zygote cannot start. */
+  /** Starts a zygote of every kind and waits for them. Resolves with the reason for which one cannot start, if any. */
   preloaded(): Promise<string | undefined> {
     this.#countOpen(1)
     return this.#kinds.allServe().finally(() => this.#countOpen(-1))

@@ -66,8 +66,8 @@ def reseed(seed):
 
 def find_numpy_state():
     """Finds the 624 words that numpy's global generator draws from. Writing random words there has the effect of its
-    seed(None), but changes a seventh of the pages. If numpy's generator has another layout than expected, it is seeded
-    by seed(None).
+    seed(None), but changes only a seventh as many memory pages. If numpy's generator has another layout than expected,
+    it is seeded by seed(None).
     """
     mtrand = sys.modules.get("numpy.random.mtrand")
     if mtrand is None:

@@ -6,10 +6,9 @@
  * out  the next call and a zygote of its kind (the modules that it has imported) that takes it, while there is one
  * Invariant: cells whose zygote can take them come first, then repeated calls (which could not begin before), then the
  * others. Among the others urgent calls come first (of named clients that run nothing while another client runs many);
- * then clients take turns, and the calls of one client and one kind are first come, first served,
- * as are cells of the same zygote. Calls of a kind whose zygotes are all busy do not delay calls of another kind. A
- * call for which there is no memory delays those behind it. A zygote never has more calls than it can run at once
- * (LANES).
+ * then clients take turns, and the calls of one client and one kind are first come, first served, as are cells of the
+ * same zygote. Calls of a kind whose zygotes are all busy do not delay calls of another kind. A call for which there is
+ * no memory delays those behind it. A zygote never has more calls than it can run at once (LANES).
  */
 import type { Job } from './job'
 import type { ZygoteLink } from './link'

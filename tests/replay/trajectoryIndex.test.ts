@@ -218,7 +218,7 @@ test('an index that is torn, or of another log, is made anew, and that is said',
   const bytes = readFileSync(file!)
   writeFileSync(file!, bytes.subarray(0, bytes.length - 100))
   const torn = await replay(other, 'ls', '--json', '--limit', '10000')
-  expect(torn.stderr).toContain('index rebuilt (its file was torn, or of another version)')
+  expect(torn.stderr).toContain('index rebuilt (the index file was torn, or of another version)')
   expect(torn.stdout).toBe(first.stdout)
   expect((await replay(other, 'ls', '--limit', '1', '--reindex')).stderr).toContain('index rebuilt (--reindex)')
 

@@ -24,7 +24,7 @@ export interface TakeOrdersOptions {
   readonly fx: Effects
   readonly log: Log
   readonly learnerEpoch: Epoch
-  /** Facts of the topic `runs` so far. */
+  /** Facts that were in the log at the start, those of the topic `runs` at least. */
   readonly said: readonly Fact[]
   /** Directory with order files; undefined where orders are written to the bus itself. */
   readonly directory?: string | undefined

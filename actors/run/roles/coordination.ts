@@ -2,7 +2,7 @@
  * The role `coordinator`: an owner (coordinator and grouper) for each partition of `trajectories` that is assigned to
  * this process.
  *
- * in   requested rollouts, completed turns and tool calls, rewards; calls of agents, where the recipe has one
+ * in   requested rollouts, completed turns and tool calls, rewards; calls of agents, if the recipe has agents
  * out  requests for turns, tool calls and rewards; closed and decided groups
  */
 

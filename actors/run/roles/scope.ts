@@ -54,7 +54,7 @@ export interface Branch extends Scope {
   processes<P extends Living>(kind: ProcessKind, actors: readonly ProcessActor<P>[]): Promise<void>
 }
 
-/** The root of a process's tree. */
+/** Root of a process's supervision tree, and what all scopes of the process share. */
 export interface Root {
   readonly supervisor: Supervisor
   readonly status: TreeStatus

@@ -1,6 +1,6 @@
 /**
  * Dispatcher of a judge's front: the dispatcher of tool calls, which also ends running calls that nobody waits for and
- * lets executors join only if their programs run in one environment.
+ * lets executors join only if their programs run in the same environment.
  *
  * in   the inputs of dispatcher.ts        out  the outputs of dispatcher.ts; tools.abort, executor.refused
  * Invariant: all executors that have calls have environments with the digest of the executor that joined first. When no

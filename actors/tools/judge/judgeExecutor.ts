@@ -13,7 +13,7 @@ import { toolKey } from '../toolPort'
 
 /** Name under which executors of a judge offer their sandbox to the dispatcher. */
 export const SANDBOX_TOOL = 'sandbox'
-/** Upper bound on the characters of a submission's code and input, which a record of 900 KiB holds in UTF-8. */
+/** Upper bound on the characters of a submission's code and input together; a record of 900 KiB holds them as UTF-8. */
 export const MAX_CALL_CHARS = 300_000
 const MAX_STREAM_BYTES = 384 * 1024
 

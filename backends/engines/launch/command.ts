@@ -32,9 +32,9 @@ type Flags = Readonly<Record<string, string | number | boolean>>
 
 /** Name under which a launched server serves the policy. */
 const servedName = 'policy'
-/** Adapters that a server holds at once: the newest version's, and the previous one's while turns under it end. */
+/** Number of adapters that a server holds at once: the newest version's, and the one before while its turns end. */
 const adaptersAtOnce = 2
-/** Tokens of its context that SGLang keeps for itself. */
+/** Number of tokens of the context that SGLang reserves, so that no request can use them. */
 const sglangReserve = 6
 
 /** Builds the command line of a recipe with `engine.launch`. */

@@ -21,7 +21,7 @@ export interface ServerProcessOptions {
   /** Name of the engine, for errors. */
   readonly name: string
   readonly command: (port: number, token: string) => LaunchCommand
-  /** Variables that limit the server to its GPUs. */
+  /** Environment variables that limit the server to its GPUs. */
   readonly env: Readonly<Record<string, string>>
   readonly healthPath: string
   readonly startTimeoutMs: number

@@ -2,9 +2,9 @@
  * The local engine: Troupe's own process around a transformers model, over one gRPC stream.
  *
  * in   generate, abort, release, new weights        out  generations, the engine's status
- * Invariant: every `generate` settles: with its answer, with a refusal, with the reason of a signal that was aborted
- * before, or with `engine.lost` when the process or its stream is gone. Writes keep their order while the stream is
- * blocked.
+ * Invariant: every `generate` settles: with its answer (a partial one if it is aborted while it runs), with a refusal,
+ * with the signal's reason if the signal was aborted before the call, or with `engine.lost` when the process or its
+ * stream is gone. Writes keep their order while the stream is blocked.
  */
 import type { EngineStatus } from '../../../messages/commands'
 import { type EngineId, policyVersion } from '../../../messages/ids'
@@ -16,7 +16,7 @@ import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '..
 
 export interface LocalEngineOptions extends Omit<PolicyProcessOptions, 'serve' | 'options' | 'template'> {
   readonly id: EngineId
-  /** Upper bound on the tokens in the KV cache, for running and kept sequences together. */
+  /** Upper bound on the KV cache in tokens, for running sequences and those kept for a trajectory's next turn. */
   readonly kvTokens?: number
   readonly blockTokens?: number
   readonly maxSequences?: number
@@ -29,7 +29,7 @@ export interface LocalEngineOptions extends Omit<PolicyProcessOptions, 'serve' |
   readonly dtype?: string
   /** Number of CPU threads that torch uses. */
   readonly threads?: number
-  /** Upper bound on the load of new weights, in milliseconds. Default: 600 s. */
+  /** Upper bound on the time that a load of new weights takes, in milliseconds. Default: 600 s. */
   readonly weightUpdateMs?: number
   /** Policy version of the weights in `modelDirectory`. */
   readonly version?: number
@@ -79,15 +79,15 @@ interface Pending {
   readonly onPartial: ((tokens: Int32Array, text: string) => void) | undefined
 }
 
-/** Requests that the process accepts beyond those that it decodes at once, as a share of these, rounded up. */
+/** Requests that the scheduler may send beyond those that the process decodes at once: a share of these, rounded up. */
 const waitingShare = 1 / 8
 const statusTimeoutMs = 30_000
 const usualUpdateMs = 600_000
 
 /**
  * Starts the engine's process and connects to it. @throws TroupeError process.start_failed, process.start_timeout and
- * process.no_python as `startPolicyProcess`; engine.lost and engine.timeout if the started process does not describe
- * itself
+ * process.no_python as `startPolicyProcess`; engine.lost and engine.timeout if the started process does not answer
+ * `Describe`
  */
 export async function startLocalEngine(options: LocalEngineOptions): Promise<LocalEngine> {
   const { id, kvTokens, blockTokens, maxSequences, contextTokens, deterministic, device, dtype, threads } = options
@@ -131,7 +131,7 @@ export async function startLocalEngine(options: LocalEngineOptions): Promise<Loc
     maxSequences: info.maxSequences + Math.ceil(info.maxSequences * waitingShare),
     contextTokens: info.contextTokens,
     vocabulary,
-    // The engine computes a group's prompt once, but every member's copy of its keys and values takes KV cache.
+    // The engine computes a group's prompt once, but each member's copy of its keys and values takes KV cache.
     prefixSharing: false,
     prioritySign: -1,
     trainable: true,
@@ -167,7 +167,7 @@ export async function startLocalEngine(options: LocalEngineOptions): Promise<Loc
     // starts another.
     const broken = (error: Error) => setTimeout(resolve, 1_000, lostError(id, error))
     calls.on('error', broken)
-    calls.on('end', () => broken(new Error('the engine ended its stream, which stays open as long as it works')))
+    calls.on('end', () => broken(new Error('the engine closed its stream, which it keeps open while it works')))
   })
   void lost.then(fail)
 
@@ -251,7 +251,7 @@ function refusal(id: EngineId, { code, message }: { readonly code: string; reado
   return new TroupeError(code, {
     boundary: 'engine',
     retriable: code === 'engine.busy' || code === 'engine.not_finite',
-    message: `${id}: ${message}`,
+    message: `engine ${id} did not answer the request: ${message}`,
     ...(hint === undefined ? {} : { hint }),
   })
 }

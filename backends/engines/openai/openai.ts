@@ -27,13 +27,13 @@ import { completionOf, openaiBody } from './completion'
 export interface OpenaiEngineOptions extends ServerEngineOptions {
   /** Encodes text with the tokenizer of the run's model. */
   readonly encode: (text: string) => Promise<Int32Array>
-  /** Model name in requests. Default: the first model that the server lists. */
+  /** Name of the model to request. Default: the first model that the server lists. */
   readonly model?: string
 }
 
 /**
- * The OpenAI-compatible engine. `stream` encodes each piece of text as it arrives; the joined tokens may differ from
- * the answer's.
+ * The OpenAI-compatible engine. `stream` encodes each piece of text on its own, as it arrives; so all streamed tokens
+ * together may differ from the answer's, which come from encoding the whole text.
  */
 export type OpenaiEngine = ServerEngine
 

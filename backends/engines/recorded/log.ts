@@ -36,8 +36,8 @@ const runsTopicOf = (run: string) => `troupe.${run}.runs`
 
 /**
  * Opens the recording. @throws TroupeError config.bad_engine if `text` is not RUN or RUN@BUS; engine.no_recording if
- * that bus holds no such run, no bus is known, the bus is in memory, or the run is the current run itself; the errors
- * of `openBus`
+ * the bus holds no such run; without @BUS also if this process has no bus, its bus is in memory, or RUN is the current
+ * run; the errors of `openBus`
  */
 export async function openRecording(text: string, own: OwnLog | undefined, log: Log): Promise<Recording> {
   const address = recordingAddress(text)

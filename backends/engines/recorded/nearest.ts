@@ -5,8 +5,8 @@
  * in   a context that no recorded turn was asked with
  * out  an error that names the nearest recorded turn and the token
  * The nearest turn belongs to the requested trajectory if that was recorded; else to the recorded trajectory that
- * agrees with the context for the most tokens, among at most 64: those of the requested group, then the first of the
- * log. So an error costs no scan of the log.
+ * agrees with the context for the most tokens, among at most 64: those of the requested group, then the first ones of
+ * the log. So an error costs no scan of the log.
  */
 import { groupOf, type TrajectoryId } from '../../../messages/ids'
 import { TroupeError } from '../../../runtime/errors'

@@ -3,9 +3,10 @@
  *
  * in   a run's journal, read once from end to end
  * out  turns by the digest of their context; their tokens on request
- * Invariant: a turn is listed once. Its parts are the answers that counted: each answered the attempt that was open
- * when it came. An interrupted attempt's tokens are the beginning of the turn's answer, so the turn's context is the
- * one asked before any token was sampled. Only digests and offsets are held; tokens are read from the log each time.
+ * Invariant: a turn is listed once, with the log offsets of the answers (turn.interrupted, turn.completed) that
+ * counted: each answered the turn's latest attempt at that time. The tokens of an interrupted attempt begin the turn's
+ * answer, so a turn's context is the one before any of its tokens was sampled. Only digests and offsets are held in
+ * memory; tokens are read from the log each time.
  */
 import type {
   ContextAppended,
@@ -26,7 +27,10 @@ export interface RecordedTurn {
   readonly turn: number
   readonly seed: number
   readonly partition: number
-  /** Log offset of the fact that gave the turn its latest context tokens: rollout.requested or context.appended. */
+  /**
+   * Log offset of the fact with the tokens that were rendered right before the turn: rollout.requested (the prompt) for
+   * turn 0, else context.appended.
+   */
   readonly before: number
   /**
    * Log offsets of the turn's turn.interrupted facts with tokens; for a completed turn, that of turn.completed comes
@@ -42,7 +46,7 @@ export interface RecordedBody extends Pick<Generation, 'tokens' | 'logprobs' | '
   readonly preemptions: number
   /** Milliseconds from the queueing of the completing attempt's request to its first token. */
   readonly firstMs: number
-  /** Milliseconds of the completing attempt for each further token. */
+  /** Mean milliseconds per token after the first, in the completing attempt. */
   readonly tokenMs: number
 }
 

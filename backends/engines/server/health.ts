@@ -4,9 +4,9 @@
  * in   the server        out  the reason why it is declared lost, once
  * Invariant: a server is declared lost when a poll and its repetition after 300 ms both find one of these: a
  * connection to it fails; /health answers 5xx, which means a dead engine; or the answer is a status below 500 other
- * than 200 and 429. A slow server, or one that answers 5xx on another path, has six polls by default (about a minute),
- * however many requests fail meanwhile. A server that answers "too many requests" is alive. A lost server stays lost:
- * if it answers again, it counts as another engine.
+ * than 200 and 429. A slow server, or one that answers 5xx on another path, is declared lost only after six such polls
+ * in a row by default (about a minute), however many requests fail meanwhile. A server that answers "too many requests"
+ * is alive. A lost server stays lost: if it answers again, it counts as another engine.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../../../runtime/effects'
@@ -18,8 +18,8 @@ export interface ServerHealth {
   /** Resolves with the reason once the server is declared lost. */
   readonly lost: Promise<Error>
   /**
-   * Polls now. Resolves with the error if the server is declared lost; with undefined if it is alive, or slow or
-   * failing with polls left.
+   * Polls now. Resolves with the error if the server is declared lost; with undefined if it is alive, or if it is slow
+   * or failing but `patience` is not used up.
    */
   check(): Promise<Error | undefined>
   close(): void
@@ -31,8 +31,8 @@ export interface ServerHealthOptions {
   /** Path to poll; the statuses 200 and 429 mean alive. Default: /health. */
   readonly path?: string
   /**
-   * Number of unsuccessful polls in a row after which a server that is slow, or answers with errors, is declared lost.
-   * Default: 6.
+   * Number of unsuccessful polls in a row after which a server that is slow, or answers with errors, is declared lost;
+   * error answers count at most once per `timeoutMs`. Default: 6.
    */
   readonly patience?: number
 }

@@ -1,11 +1,11 @@
 /**
- * HTTP to one inference server: JSON in and out, and server-sent events, over kept connections.
+ * HTTP to one inference server: JSON in and out, and server-sent events, over keep-alive connections.
  *
  * in   a path, a body, a deadline        out  the reply whatever its status; or the `data:` lines of a stream
- * Invariant: every call ends: with a reply (that of `stream`: with its status), by its signal, or with a retriable
- * TroupeError: `engine.lost` if the connection fails, `engine.timeout` if no answer comes in time, `engine.failed` if
- * the reply is too long. Reading `lines` has no deadline. Bodies are returned as the server sent them, since they are
- * parsed: `excerpt` and `messageOf` of reply.ts remove secrets from what an error quotes.
+ * Invariant: every call ends: with a whole reply (`stream`: as soon as the status is there), with the reason of its
+ * signal, or with a retriable TroupeError: `engine.lost` if the connection fails, `engine.timeout` if no answer comes
+ * in time, `engine.failed` if the reply is too long. Reading `lines` has no deadline. Bodies are returned as the server
+ * sent them, since they are parsed: `excerpt` and `messageOf` of reply.ts remove secrets from what an error quotes.
  */
 import {
   Agent,
@@ -27,7 +27,7 @@ export interface ServerHttp {
   post(path: string, body: object, timeoutMs: number): Promise<Reply>
   /**
    * Sends a request; resolves when the status has arrived. The caller must read `lines` or `text()` to the end, or
-   * abort.
+   * abort the signal.
    */
   stream(path: string, body: object, timeoutMs: number, signal: AbortSignal): Promise<StreamReply>
   close(): void
@@ -56,7 +56,7 @@ const kept = { keepAlive: true, timeout: 4000 }
 /** Upper bound on the characters of a reply that is read whole; no inference server sends a longer one. */
 const maxReplyChars = 64 * 1024 * 1024
 const maxLineChars = 4 * 1024 * 1024
-/** Milliseconds between [DONE] and the end of a body after which the connection is dropped. */
+/** Milliseconds after [DONE] at which the connection is dropped if the body has not ended. */
 const lingerMs = 1000
 
 /**

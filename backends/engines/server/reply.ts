@@ -49,7 +49,7 @@ export function isTaken(url: string, path: string, reply: Reply): boolean {
   throw unanswered(url, path, reply)
 }
 
-/** True if the server has no such endpoint. */
+/** True if the status (404, 405, 501) says that the server does not have the requested endpoint. */
 export const isMissing = ({ status }: Reply): boolean => status === 404 || status === 405 || status === 501
 
 /** Parses the reply's JSON object. @throws TroupeError engine.failed if it is not one */
@@ -64,7 +64,7 @@ export function objectOf(url: string, path: string, reply: Reply): Readonly<Reco
   throw garbage(url, `${path} returned no JSON object but '${excerpt(reply.text)}'`)
 }
 
-/** Parses one event of a stream. @throws TroupeError engine.failed if it is not a JSON object */
+/** Parses one event of a stream. @throws TroupeError engine.failed if it is neither a JSON object nor an array */
 export function eventOf<E extends object>(url: string, line: string): E {
   let event: unknown
   try {
@@ -115,7 +115,7 @@ export function timeOf(url: string, name: string, value: unknown): number | null
 
 /**
  * Returns the message in a server's JSON error, without known secrets; the first 300 characters of the text if it is
- * not such an error. For people: the reply itself is parsed from `text`.
+ * not such an error. Used in error messages only, never to parse the reply.
  */
 export function messageOf(text: string): string {
   try {

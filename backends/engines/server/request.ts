@@ -12,7 +12,7 @@ import { asError, TroupeError } from '../../../runtime/errors'
 import type { EngineCapabilities, GenerateRequest } from '../engine'
 import { keyHint, wantsKey } from './reply'
 
-/** Abort reason of a request that its caller ended on purpose, so that no error is reported. */
+/** Abort reason of a request that its caller, or `close`, ended on purpose; so no error is reported. */
 export const wanted = Symbol('wanted')
 
 /**
@@ -54,8 +54,8 @@ export const badRequest = (message: string): TroupeError =>
   new TroupeError('engine.bad_request', { boundary: 'engine', retriable: false, message })
 
 /**
- * Error for a request that the server refused with a status: engine.context_exceeded for 400 with a message that
- * matches `tooLong`, else engine.failed.
+ * Error for a request that the server answered with an error status: engine.context_exceeded for 400 with a message
+ * that matches `tooLong`, else engine.failed.
  */
 export function refused(url: string, status: number, message: string, tooLong: RegExp): TroupeError {
   const code = status === 400 && tooLong.test(message) ? 'engine.context_exceeded' : 'engine.failed'
@@ -108,7 +108,7 @@ export class Gate {
     this.#fx = fx
   }
 
-  /** Number of times that the gate was closed. */
+  /** Number of calls of `close` so far. */
   get closings(): number {
     return this.#closings
   }

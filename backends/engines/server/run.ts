@@ -1,5 +1,6 @@
 /**
- * One growing generation, of a server or a function: its tokens so far, and the weights that sampled each.
+ * One generation while a server, or a custom engine's function, makes it: its tokens so far, and the weights that
+ * sampled each.
  *
  * in   tokens, one by one        out  the partial generation; the whole generation once it has ended
  * Invariant: one logprob for each token, none above 0. Every token lies in one segment, and neighbouring segments

@@ -13,7 +13,7 @@ import type { ServerHealthOptions } from './health'
 
 export interface ServerTraits {
   readonly version: string
-  /** Name of the model that requests give. */
+  /** Model name that requests to the server carry. */
   readonly servedName: string
   readonly kvTokens: number
   /** Number of tokens per block, or page, of the KV cache. */

@@ -1,7 +1,7 @@
 /**
  * Requests that change a running server (pauses, new weights, freed memory), each of which must succeed.
  *
- * in   the kind of server        out  `must`, which sends a request; `failed`, which makes the error of one
+ * in   the kind of server        out  `must`, which sends a request; `failed`, which makes the error if one fails
  * Source of the calls: vllm/weights.ts, sglang/weights.ts.
  */
 import { TroupeError } from '../../../runtime/errors'

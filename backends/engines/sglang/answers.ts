@@ -2,7 +2,7 @@
  * One generation on an SGLang server. It takes one request (a leg), or several if a pause ends a running leg, or if a
  * leg ends at a token that is an end token only in the model's files.
  *
- * in   a run (a growing generation)        out  its generation; sums over all legs of tokens and preemptions
+ * in   a run (a growing generation)        out  its generation; the engine's sums of tokens and preemptions
  * Invariant: a leg begins while the gate is open, with the context and all tokens of the earlier legs. No request
  * of the generation continues on the server after its leg: it is aborted, or its connection is closed, which the server
  * takes for an abort. A token whose weights are unknown is dropped: one that came after a pause which does not end
@@ -118,9 +118,10 @@ export function sglangAnswers({ requests, policy, traits, expected, fx }: Sglang
   }
 
   /**
-   * Ends the leg on the server when its signal aborts. A leg that has begun is aborted by its id; if the server does
-   * not end it in time, the connection is closed. Before the first event the connection is closed at once: the server
-   * ignores all aborts of a request after one that came before the request had reached its scheduler.
+   * Ends the leg on the server when its signal aborts. A leg that has begun is aborted by its id, and its connection is
+   * closed: at once if the reason is an error, after `abortGiveUpMs` if the caller ended the leg and the server goes
+   * on. Before the first event the connection is closed at once: the server ignores all aborts of a request after one
+   * that came before the request had reached its scheduler.
    */
   function callOff(
     rid: string,

@@ -31,7 +31,7 @@ export interface SglangLeg {
   readonly priority: number
 }
 
-/** Upper bound on the events per leg on servers where every event repeats all earlier tokens. */
+/** Upper bound on the events per leg, requested by `stream_interval` if every event repeats all earlier tokens. */
 const eventsOfRepeating = 64
 
 export function generateBody(traits: SglangTraits, leg: SglangLeg): object {

@@ -4,8 +4,8 @@
  * in   new weights, sleep and wake; the label that came with a token        out  the policy version that sampled it
  * Invariant: the gate is closed while this engine has paused the server, so no generation is sent. If the server can
  * load weights, a token of weights that this engine neither loaded nor found at its start is an error. The weights that
- * the server was started with have version -1; if the server cannot load weights, an update loads nothing and only sets
- * their version.
+ * the server had when this engine connected have version -1; if the server cannot load weights, an update loads nothing
+ * and only sets their version.
  */
 import { type EngineId, type PolicyVersion, policyVersion } from '../../../messages/ids'
 import { TroupeError } from '../../../runtime/errors'
@@ -25,9 +25,9 @@ export interface SglangPolicy extends Required<Pick<Engine, 'updateWeights' | 's
   /** Returns the policy version of the current weights. */
   version(): PolicyVersion
   /**
-   * Returns the policy version of weights with this label: -1 for the weights that the server was started with; the
-   * current version if the server cannot load weights. @throws TroupeError engine.failed if this engine did not set the
-   * label, or has forgotten it
+   * Returns the policy version of weights with this label: -1 for the weights that the server had when this engine
+   * connected; the current version if the server cannot load weights. @throws TroupeError engine.failed if this engine
+   * did not set the label, or has forgotten it
    */
   versionOf(label: string): PolicyVersion
 }

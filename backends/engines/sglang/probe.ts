@@ -139,8 +139,8 @@ function checkPreferred(url: string, preferred: unknown): void {
 
 /**
  * Checks the vocabulary's size with a logit bias of 0 on token id -1. A server that checks ids refuses it and names the
- * range of ids; a server that does not applies it to the last id, which changes nothing. An id beyond the vocabulary
- * would be a memory error on a GPU.
+ * range of ids; a server that does not applies it to the last id, which changes nothing; its vocabulary stays
+ * unchecked. An id beyond the vocabulary would be a memory error on a GPU.
  */
 async function checkVocabulary(http: ServerHttp, vocabulary: number): Promise<void> {
   const { takes, text } = await askWith(http, { logit_bias: { '-1': 0 } })

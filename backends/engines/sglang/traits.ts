@@ -21,11 +21,11 @@ export interface SglangTraits extends ServerTraits {
    * preempts by the tokens generated so far, whatever the priority.
    */
   readonly prioritySign: -1 | 0 | 1
-  /** Server's label of the weights that it was started with. */
+  /** Server's label of the weights that it had when the engine connected. */
   readonly weightLabel: string
   /** True if answers report which weights sampled which tokens, so that a pause need not end running requests. */
   readonly tellsSpans: boolean
-  /** True if a request may set after how many tokens the server sends an event (`stream_interval`). */
+  /** True if requests set `stream_interval` (tokens per event): the server knows it, and its events repeat tokens. */
   readonly takesStreamInterval: boolean
   /** True if the server can free its memory: --enable-memory-saver. */
   readonly sleeps: boolean

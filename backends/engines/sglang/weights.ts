@@ -4,9 +4,9 @@
  * in   a directory that the server can read, a label
  * out  the server samples from the weights and reports the label
  * Invariant: after an update, and after a release of memory that failed, the server is told to continue, also if the
- * answer to the pause is lost; after a successful release it stays paused until `resumeSglang`. The cache is flushed by
- * its own endpoint, which refuses while the server is busy; the flush that comes with an update crashes an older server
- * that is not idle (an assertion in srt/managers).
+ * answer to the pause is lost; after a successful release it stays paused until `resumeSglang`. The KV cache is flushed
+ * by /flush_cache, which the server refuses while it is busy; a flush as part of the update's request would crash an
+ * older server that is not idle (an assertion in srt/managers).
  * Source: docs/advanced_features/sglang_for_rl.md and srt/managers/tokenizer_manager.py of sgl-project/sglang: pause,
  * update, continue. A pause by `abort` returns when nothing runs; by `retract` and `in_place` at once.
  */
@@ -78,8 +78,8 @@ async function flush(http: ServerHttp): Promise<void> {
 }
 
 /**
- * Frees memory. The server stays paused, and running requests end. @throws TroupeError engine.update_failed, after
- * which the server is told to continue
+ * Frees the memory that `tags` names (kv_cache, weights). The server stays paused, and running requests end. @throws
+ * TroupeError engine.update_failed, after which the server is told to continue
  */
 export async function releaseSglang(http: ServerHttp, tags: readonly string[]): Promise<void> {
   try {

@@ -33,7 +33,7 @@ export interface SimulatedEngineOptions {
   readonly decode: (tokens: Int32Array) => Promise<string>
   /** Median number of tokens of a turn that may end by a stop token. Default: 256. */
   readonly medianTokens?: number
-  /** Milliseconds for which loading new weights stops the engine. Default: 1000. */
+  /** Simulated milliseconds for which loading new weights stops the engine. Default: 1000. */
   readonly updateMs?: number
   /** True to obey the requests' priority if engines of the model's family do. Default: true. */
   readonly priority?: boolean

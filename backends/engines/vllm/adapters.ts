@@ -17,14 +17,14 @@ const { failed } = serverUpdate('vLLM')
 export const loadPath = '/v1/load_lora_adapter'
 const unloadPath = '/v1/unload_lora_adapter'
 const askMs = 30_000
-/** Number of adapters of this engine that stay loaded: the one requested last, and the one before it. */
+/** Number of adapters of this engine that stay loaded: that of the latest `load`, and the one before it. */
 const kept = 2
 
 /** Manages the adapters on the server. `loadMs`: upper bound on the load of one, in milliseconds. */
 export function vllmAdapters(http: ServerHttp, loadMs: number) {
   /**
-   * Adapters to keep on the server, at most `kept`: least recently requested first; includes those that the server had
-   * already loaded.
+   * Names of the adapters to keep on the server, at most `kept`; the one whose load was requested last comes last. An
+   * adapter that the server had loaded before the request counts, too.
    */
   const loaded: string[] = []
 

@@ -13,7 +13,7 @@ export interface VllmDevelopment {
   readonly takesWeights: boolean
   /** True if the server is paused: another process is changing its weights, or died while it did. */
   readonly isPaused: boolean
-  /** True if the server runs with the plugin of cli/setup/vllm. */
+  /** True if the server runs with the plugin of cli/setup/vllm, which updates a tied head on CPUs. */
   readonly packsHeads: boolean
   readonly device?: string | undefined
   readonly maxSequences?: number | undefined

@@ -3,7 +3,8 @@
  *
  * in   the Prometheus text        out  sizes in tokens, gauges, counters since the server's start
  * Invariant: a missing metric is an error that names it, never a zero. Servers with several engines inside (data
- * parallel) label each metric by engine: sizes and counters are summed, the use of the cache is averaged by size.
+ * parallel) label each metric by engine: sizes and counters are summed, the use of the cache is averaged, weighted by
+ * the sizes.
  * Source: vllm/v1/metrics/loggers.py of 0.32; the labels of cache_config_info are fields of its CacheConfig. One config
  * is written under the label of every engine: its num_gpu_blocks is the sum over all of them, its kv_cache_size_tokens
  * of one (v1/engine/core_client.py, config/cache.py).
@@ -111,6 +112,6 @@ const missing = (url: string, what: string): TroupeError =>
   new TroupeError('engine.failed', {
     boundary: 'engine',
     retriable: true,
-    message: `${url}: ${what}`,
+    message: `the metrics of the vLLM server at ${url} cannot be used: ${what}`,
     hint: 'use a vLLM server that was started without --disable-log-stats, or a newer vLLM',
   })

@@ -1,4 +1,4 @@
-/** Errors of calls that need options, or weights, which a vLLM server was not started with. */
+/** Errors of calls that a vLLM server cannot carry out: it was started without an option, or has no weights. */
 import type { PolicyVersion } from '../../../messages/ids'
 import { TroupeError } from '../../../runtime/errors'
 

@@ -17,7 +17,8 @@ export interface VllmExpectation extends ServerExpectation {
 /**
  * Meaning of shared traits for vLLM.
  * takesWeights: the server has /is_paused, so the endpoints of development mode are there (pause, new weights, reset of
- * the prefix cache). takesSeed: false on CPUs, where a seeded request that is prefilled in chunks crashes vLLM 0.32.
+ * the prefix cache). takesSeed: false on CPUs, where a seeded request that is prefilled in chunks crashes vLLM 0.32,
+ * and if the server does not report its device.
  */
 export interface VllmTraits extends ServerTraits {
   /**

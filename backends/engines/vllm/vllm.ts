@@ -94,7 +94,7 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
     return run.generation(expected.decode, { finish: run.ended(finish), cachedTokens, preemptions: 0, queuedMs })
   }
 
-  /** Directory of the weights that the server was last given; undefined before. */
+  /** Directory of the weights that the server was given last; undefined before the first update. */
   let newest: string | undefined
   /** Opens the gate for requests again; undefined while the server is awake. */
   let asleep: (() => void) | undefined

@@ -1,6 +1,6 @@
 /**
- * `troupe replay files T`: lists the files that a trajectory had changed after a turn, prints one, or writes all into a
- * directory and lists them.
+ * `troupe replay files T`: lists the files that a trajectory's tools had changed up to the end of a turn (--after;
+ * default: the last turn), prints one of them, or writes all into a directory and lists them.
  *
  * in   a trajectory of a task with an environment, the store of snapshots
  * out  the files that differ from the task's image

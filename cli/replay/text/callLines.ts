@@ -2,7 +2,7 @@
  * Formats the calls of a session of the gateway for people: what each call added to the conversation, and its answer.
  *
  * in   facts of calls, in the log's order        out  lines of text
- * Invariant: everything that an agent or a model wrote is escaped by `indented`, or here.
+ * Invariant: everything that an agent or a model wrote is escaped, by the caller's `indented` or in this file.
  */
 import type { CallFact, CallFinished } from '../../../messages/facts'
 import { placeOfCall } from '../../../replay/placeOfCall'

@@ -184,7 +184,7 @@ function selectionLines(trajectory: TrajectoryId, decision: GroupSelected | Grou
   ]
 }
 
-/** Formats how a step of the task ended. The model was not shown this. */
+/** Formats how one step of a task with several steps ended: its rewards or its fault. The model never sees this. */
 function stepText({ name, rewards, over, fault }: StepEnd): string {
   const said =
     fault?.why ??

@@ -42,7 +42,7 @@ export function laneAt(
   return { lane, piece: first }
 }
 
-/** Distance between two ticks in ms: a round number that gives about eight of them. */
+/** Distance between two ticks of the time axis in ms: a round number, at least an eighth of the axis. */
 function tickMs(span: number): number {
   const rough = span / 8
   const power = 10 ** Math.floor(Math.log10(rough))

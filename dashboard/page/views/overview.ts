@@ -26,12 +26,21 @@ interface Panel {
 }
 
 const panels: readonly Panel[] = [
-  { name: 'evaluation', title: 'Evaluation pass@1', hint: 'on held-out problems', format: percent },
-  { name: 'reward', title: 'Mean reward', hint: 'of all rollouts of the step that have a reward, before selection' },
+  {
+    name: 'evaluation',
+    title: 'Evaluation pass@1',
+    hint: 'pass@1 on problems that are never trained on',
+    format: percent,
+  },
+  {
+    name: 'reward',
+    title: 'Mean reward',
+    hint: 'mean over the rollouts of the step that have a reward, before selection',
+  },
   {
     name: 'toolErrorRateInPositives',
     title: 'Tool errors in positives',
-    hint: 'share of failed calls in rollouts with a positive reward: resampling on correct (RoC) lowers it',
+    hint: 'share of failed calls in positives (reward above selection.positiveAbove): RoC lowers it',
     format: percent,
   },
   {
@@ -40,9 +49,9 @@ const panels: readonly Panel[] = [
     hint: 'share of failed calls in all rollouts with a reward',
     format: percent,
   },
-  { name: 'meanTokens', title: 'Sampled tokens a rollout', hint: 'mean of the rollouts that ended' },
-  { name: 'meanToolCalls', title: 'Tool calls a rollout', hint: 'mean of the rollouts that ended' },
-  { name: 'entropy', title: 'Entropy', hint: 'of the policy, in nats a token' },
+  { name: 'meanTokens', title: 'Sampled tokens a rollout', hint: 'mean over the rollouts that ended' },
+  { name: 'meanToolCalls', title: 'Tool calls a rollout', hint: 'mean over the rollouts that ended' },
+  { name: 'entropy', title: 'Entropy', hint: 'entropy of the policy, in nats a token' },
   {
     name: 'klEngine',
     title: 'Mismatch engine–trainer',
@@ -57,23 +66,23 @@ const panels: readonly Panel[] = [
   {
     name: 'rejectedShare',
     title: 'Rejected groups',
-    hint: 'share of the decided groups; they give no gradient',
+    hint: 'share of the decided groups that were rejected; they give no gradient',
     format: percent,
   },
   { name: 'truncatedShare', title: 'Truncated', hint: 'share of rollouts that ended at a limit', format: percent },
-  { name: 'gradNorm', title: 'Gradient norm', hint: 'before clipping' },
-  { name: 'loss', title: 'Loss', hint: 'of the optimizer step' },
+  { name: 'gradNorm', title: 'Gradient norm', hint: 'norm of the gradient before clipping' },
+  { name: 'loss', title: 'Loss', hint: 'loss of the optimizer step' },
   {
     name: 'clipFraction',
     title: 'Clipped',
     hint: 'share of tokens whose probability ratio the loss clipped',
     format: percent,
   },
-  { name: 'tokensPerSecond', title: 'Tokens/s', hint: 'sampled tokens of the step over its whole time' },
+  { name: 'tokensPerSecond', title: 'Tokens/s', hint: 'sampled tokens of the step, divided by its whole time' },
   {
     name: 'stepSeconds',
     title: 'Time of a step',
-    hint: 'from its first request for a rollout to its end',
+    hint: 'from the first request for a rollout of the step to its end',
     format: seconds,
   },
 ]

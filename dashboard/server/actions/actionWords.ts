@@ -23,7 +23,7 @@ export interface ActionWords {
 
 type Ids = Pick<OpenedRun['index'], 'view'>
 
-/** @throws TroupeError dashboard.bad_query, replay.no_match */
+/** @throws TroupeError dashboard.bad_query for a faulty body, replay.no_match for an id that the run does not have */
 export function actionWords(body: unknown, ids: Ids, place: CommandPlace): ActionWords {
   const request = requestOf(body)
   const of = (...words: readonly string[]) => ({

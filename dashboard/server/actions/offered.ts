@@ -4,7 +4,7 @@ import { type CommandPlace, commandText } from '../commands'
 import type { OpenedRun } from '../openedRun'
 import { actionWords } from './actionWords'
 
-/** The shown command leaves out the name of a fork's new run, since that is made when the fork starts. */
+/** Leaves the name of a fork's new run out of the shown command, since that name is made when the fork starts. */
 export function offered(run: OpenedRun, place: CommandPlace, what: string, action: ActionRequest): OfferedCommand {
   const { words } = actionWords(action, run.index, place)
   const as = words.indexOf('--as')

@@ -48,7 +48,7 @@ export class RunningActions {
   /** @param program command and first words of `troupe`, such as node and the path of bin.js */
   constructor(readonly program: readonly string[]) {}
 
-  /** @throws TroupeError dashboard.action_running */
+  /** Starts an action. @throws TroupeError dashboard.action_running if one of its kind, or `mostRunning`, still run */
   start(run: string, made: ActionWords): ActionLine {
     const kind = kindOf[made.action]
     const all = [...this.#ofRun.values()].flat().filter(one => one.endedAt === null)

@@ -17,7 +17,7 @@ type CapturedCall = Extract<Part, { kind: 'captured' }>
 
 const mostCalls = 500
 
-/** Returns no parts for a rollout of Troupe's own coordinator. */
+/** Returns the session's first `mostCalls` calls in the tree's order; none for a rollout of Troupe's coordinator. */
 export function capturedCalls(one: Trajectory): readonly CapturedCall[] {
   const facts = callFactsIn(one)
   if (facts.length === 0) return []

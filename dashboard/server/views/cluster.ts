@@ -15,7 +15,8 @@ import type { OpenedRun } from '../openedRun'
 import { shownLine } from '../shownText'
 
 /**
- * Newest records of `tool-calls` among which each executor's latest offer of slots is found; it offers once a second.
+ * Number of the newest records of `tool-calls` in which each executor's latest offer of slots is searched; an executor
+ * offers its slots once a second.
  */
 const offersAmong = 2000
 

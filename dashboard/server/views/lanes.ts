@@ -98,7 +98,7 @@ export function piecesOf(
         waits = 'wait'
         break
       case 'call.started': {
-        if (fact.copyOf !== undefined) break // sampled in the session that was forked
+        if (fact.copyOf !== undefined) break // the call was sampled in the session that was forked
         const earlier = calls.get(fact.call)
         if (earlier !== undefined) addLost(earlier, fact.at)
         else if (calls.size === 0) add('wait', at, fact.at)

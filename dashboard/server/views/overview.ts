@@ -1,8 +1,9 @@
 /**
- * Makes the first view of a run: its state, its measures by step, its alarms with their causes.
+ * Builds the data of the first page about a run: its state, its metrics per step, its alarms with links to causes.
  *
  * in   an opened run        out  JSON of api.ts
- * Invariant: it shows what the run's refresh has read; of the log it reads only the ends of its topics.
+ * Invariant: the page shows what the run's latest refresh has read. This file itself reads from the log only the
+ * offsets at which the fact topics end.
  */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
@@ -66,7 +67,7 @@ export async function overview(run: OpenedRun, place: CommandPlace): Promise<Ove
   }
 }
 
-/** Returns the command that chats with the latest published policy; none if its weights are not on this host. */
+/** Returns the command that chats with the latest published policy; none if this host does not have its weights. */
 function chatCommand({ facts, recorded }: OpenedRun): Overview['commands'] {
   if (facts.weights === undefined) return []
   const model = pathToday(recorded.files.root, facts.weights)
@@ -139,8 +140,8 @@ function ratesOf(steps: readonly StepPoint[]): Pick<Overview, 'tokensPerSecond' 
 }
 
 /**
- * Returns where the cause of an alarm is seen, by the alarm's name: the query of the page's list of trajectories, and
- * the options of `replay ls`.
+ * Returns filters that select the trajectories which show the cause of an alarm: as the query of the page's list of
+ * trajectories, and as the options of `replay ls`. They depend on the alarm's name and step.
  */
 function causeOf(alarm: string, step: number): readonly [query: string, words: readonly string[]] {
   const at = step > 0 ? `step=${step}` : ''

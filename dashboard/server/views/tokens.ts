@@ -1,9 +1,10 @@
 /**
  * Lists the tokens of a trajectory in the order in which the model saw them, with what the log records of each.
  *
- * in   an opened run, a trajectory        out  one page of tokens, in spans of one origin
+ * in   an opened run, a trajectory
+ * out  one page of tokens, in spans: the prompt, tokens appended to the context, or the tokens sampled in one turn
  * For a captured session (an agent's calls through the gateway) it shows only the prompt.
- * Invariant: recorded ids only; nothing is tokenised here. Only sampled tokens can be trained on.
+ * Invariant: the token ids are those in the log; no text is tokenised here. Only sampled tokens can be trained on.
  */
 import { modelDirectories, type TokenTexts, tokenTexts } from '../../../replay/tokens/tokenTexts'
 import { factsIn, selectionOf, type Trajectory } from '../../../replay/trajectories/trajectory'

@@ -1,9 +1,9 @@
 /**
- * One trajectory for reading: its turns and tool calls with their times, its end, its siblings.
+ * Builds the page about one trajectory: its turns and tool calls with their times, its end, its siblings.
  *
  * in   an opened run, a trajectory        out  JSON of api.ts
- * Invariant: the parts, at most 500, are facts that the run's own process counted; the raw events also list those that
- * did not count.
+ * Invariant: its parts (turns and calls, at most 500) come from facts that the run's coordinator accepted. The page of
+ * raw events also lists the facts that it ignored.
  */
 
 import { bashTool, snapshotsRoot } from '../../../environments'
@@ -86,7 +86,8 @@ export async function trajectoryReport(run: OpenedRun, place: CommandPlace, aske
     })),
     command: commandOf(place, 'replay', 'show', id),
     commands: [
-      // A captured session cannot be rerun here, since its agent decides it. The gateway forks it (docs/gateway.md).
+      // A captured session (an agent's calls through the gateway) cannot be rerun here, since its agent decides its
+      // calls. The gateway can fork it (docs/gateway.md).
       ...(captured.length > 0
         ? []
         : [
@@ -123,7 +124,7 @@ function partsOf(one: Trajectory): readonly Part[] {
       {
         kind: 'call',
         ...{ turn: fact.turn, call: fact.call, tool: shownLine(fact.tool, 80), status: fact.status },
-        // Code is what a reader wants to see of a call; other arguments are shown as JSON.
+        // A call with code (of bash: a command) is shown as that code alone; the arguments of other calls as JSON.
         arguments: typeof code === 'string' ? shownText(code) : shownJson(ask?.fact.arguments ?? {}),
         text: shownText(fact.text),
         stderr: shownText(fact.stderr === fact.text ? '' : fact.stderr),

@@ -2,8 +2,8 @@
  * Explains to the page what a run, group or trajectory waits for, since when, and on whom, as `troupe why` does.
  *
  * in   an opened run; an id, or none for the run        out  JSON of api.ts
- * Invariant: a run's latest answer is kept for `keptMs`, so that several readers with the same question cost one
- * reading.
+ * Invariant: a run's latest answer is kept for 2 s, so that for several readers with the same question the log is read
+ * once.
  */
 import { placeText } from '../../../replay/log/place'
 import { type Link, seconds } from '../../../replay/why/answerers'

@@ -31,7 +31,7 @@ def load(path, name):
 
 
 def call(function, directory, output, env, parent, memory_mb):
-    """Runs in the forked process, and ends it."""
+    """In the forked process: calls the agent's function for one rollout, then ends the process. Never returns."""
     os.setsid()
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

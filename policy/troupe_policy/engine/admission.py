@@ -2,8 +2,8 @@
 
 In: a request or a waiting sequence, the ledger. Out: a refusal, or a row.
 A row is the storage of one sequence's keys and values.
-Invariant: after an admission, the KV budget still has room for one more block of each running sequence, so the new
-sequence is not preempted at once. A sequence that runs alone may use the whole budget.
+Invariant: after an admission, the KV budget still has room for one more block of each sequence that ran before, so the
+new sequence is not preempted at once. A sequence that runs alone may use the whole budget.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def refusal(request: Request, ledger: Ledger, vocabulary: int) -> tuple[str, str
 
 
 def place(sequence: Sequence, ledger: Ledger) -> int | None:
-    """Gives a sequence a row: the row that is kept for its trajectory, else a free one. Evicts kept rows of other
-    trajectories if room is needed.
+    """Gives a sequence a row: the row that is kept for its trajectory, else a free one. If room is needed, evicts kept
+    rows; those that a waiting request will continue (the trajectory's own is one) are evicted last.
 
     Returns the number of the sequence's tokens whose keys are already in the row, or None if the sequence does not fit.
     """

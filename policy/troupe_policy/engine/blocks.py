@@ -29,7 +29,7 @@ class BlockTables:
 
     @property
     def used(self) -> int:
-        """Number of blocks that belong to a row."""
+        """Number of blocks that are not free, of all rows together."""
         return self.blocks - len(self._free)
 
     def grow(self, row: int, tokens: int) -> None:

@@ -3,8 +3,8 @@
 In: a `Pass`, which gives the slot of each new token and the blocks that the pass reads. Out: keys and values written
 in place.
 Invariants: the storage holds exactly the blocks of the KV budget, however long the contexts are. Beside it, the scratch
-holds copies of blocks of one layer: at most 1/16 of the storage and 64 MiB, or one block or all blocks of one row
-(sequence) in that layer if that is more. No forward pass reallocates the storage.
+holds copies of blocks of one layer: at most the smaller of 1/16 of the storage and 64 MiB, or one block or all blocks
+of one row (sequence) in that layer if that is more. No forward pass reallocates the storage.
 
 Keys and values of a layer are [blocks, heads, block_tokens, dim]. On a CPU under Linux, pages that were never written
 take no memory.

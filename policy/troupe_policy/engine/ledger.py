@@ -24,7 +24,8 @@ MAX_STOPS = 8
 @dataclass(eq=False)
 class Kept:
     """Keys and values of a trajectory, kept between two turns. waiters: number of waiting requests that will continue
-    from them. used_at: serial number of the moment when they were kept; the lowest is evicted first.
+    from them. used_at: serial number of the moment when they were kept; the lowest is evicted first, those with waiters
+    last.
     """
 
     trajectory: str
@@ -38,10 +39,11 @@ class Ledger:
     """State of the rows as parallel arrays, so that an iteration updates all of them with a few numpy calls.
 
     tokens int32, logprobs float32: [rows, capacity + 1]; entropies float32: the same, or [rows, 0] if they are not
-    reported. The other arrays have one entry per row: the sampling options, and int64 numbers of tokens. context:
-    length of the request's context; size: length of context and sampled tokens together; filled: number of first
-    positions whose keys are valid; limit: size at which the request has used its max_tokens or the row is full; origin:
-    position of the turn's first token, which an earlier attempt may have sampled.
+    reported. stops int64: [rows, MAX_STOPS], -1 where unused. The other arrays have one entry per row: the sampling
+    options, and int64 numbers of tokens. context: length of the request's context; size: length of context and sampled
+    tokens together; filled: number of first positions whose keys are valid; limit: size at which the request has used
+    its max_tokens or the row is full; origin: position of the turn's first token, which an earlier attempt may have
+    sampled.
     """
 
     def __init__(

@@ -2,8 +2,8 @@
 pass, updated in place.
 
 In: a directory that `transformers` loads (safetensors, config). Out: a model in evaluation mode on its device.
-Invariant: names, shapes and config of an update, and its digest and manifest if they are given, are checked before the first
-weight changes. An update changes values, never storage.
+Invariant: names, shapes and config of an update, and its digest and manifest if they are given, are checked before the
+first weight changes. An update changes values, never storage.
 """
 
 from __future__ import annotations

@@ -162,10 +162,10 @@ def link_or_copy(source: Path, file: Path) -> None:
 
 
 def read_manifest(directory: str | Path, *, expected: str = "", verify: bool = True) -> dict | None:
-    """Returns the manifest, or None if the directory has none. expected: sha256 in hex that manifest.json must have;
-    empty turns that check off. verify: also check every file that the manifest names, or, in format 1, which names
-    none, the digest of the weights. Raises CheckpointError if a check fails, the manifest is damaged or of a newer
-    format, or the directory does not exist.
+    """Returns the manifest, or None if the directory has none that Troupe wrote. expected: sha256 in hex that
+    manifest.json must have; empty turns that check off. verify: also check every file that the manifest names, or, in
+    format 1, which names none, the digest of the weights. Raises CheckpointError if a check fails, the manifest is
+    damaged or of a newer format, or the directory does not exist.
     """
     path = Path(directory)
     if not path.is_dir():

@@ -89,8 +89,8 @@ class _ChunkedLogProbs(torch.autograd.Function):
                 shifted = z.sub_(top)
                 mass = shifted.exp()
                 total = mass.sum(dim=-1)
-                # H = log Σe - Σ p·(z - top); the second sum is a row-wise dot product, without another [rows,
-                # vocabulary].
+                # Entropy H = log Σ exp(z - top) - Σ p·(z - top), p = softmax(z). The second sum is a row-wise dot
+                # product, which needs no further [rows, vocabulary] tensor.
                 mean = torch.bmm(mass.unsqueeze(1), shifted.unsqueeze(2)).flatten() / total
                 entropy[start:end] = total.log() - mean
             else:
@@ -204,7 +204,7 @@ def hidden_states_of(model: nn.Module) -> Callable[[Tensor], Tensor]:
 
 def check_head(model: nn.Module, head: Head, hidden_states: Callable[[Tensor], Tensor]) -> None:
     """Compares our logits with the model's own on eight tokens. Raises UnsupportedModel if one differs by more than
-    about 1e-3 (float32) or 5e-2 (other dtypes) times (1 + the largest logit).
+    about 1e-3 (float32) or 5e-2 (other dtypes) times (1 + the largest absolute logit).
 
     Without this check, a model whose head transforms logits in an unknown way (another scaling, a mixture) would
     silently train on wrong probabilities.

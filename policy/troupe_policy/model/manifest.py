@@ -1,7 +1,7 @@
 """The manifest of a checkpoint or of published weights: sha256 and size of every other file in the directory.
 
 In: a directory; optionally the sha256 of manifest.json, as the run's log records it. Out: the manifest, None if
-the directory has none, or a CheckpointError that names the file and what is wrong with it.
+the directory has none that Troupe wrote, or a CheckpointError that names the file and what is wrong with it.
 Invariants: if the caller gives that sha256, manifest.json must exist and have it, which is checked before the file is
 parsed. A file that differs from its entry in size or sha256 raises CheckpointError when it is checked, and so does a
 file beside the model's that a library would load although the manifest does not name it.
@@ -47,14 +47,14 @@ def manifest_text(manifest: Mapping[str, object]) -> str:
 
 
 def manifest_digest(manifest: Mapping[str, object]) -> str:
-    """sha256 in hex of the file that has this manifest."""
+    """sha256 in hex of manifest.json with this content."""
     return hashlib.sha256(manifest_text(manifest).encode()).hexdigest()
 
 
 def load_manifest(directory: Path, expected: str = "") -> dict | None:
-    """Reads the manifest; None if there is none, or another program's, and `expected` is empty. expected: the sha256 in hex that manifest.json
-    must have; empty turns that check off. Raises CheckpointError if `expected` is given and the file is missing or
-    differs, or if the file is damaged or has a newer format.
+    """Reads manifest.json. Returns None if `expected` is empty and the file is missing or another program wrote it.
+    expected: the sha256 in hex that the file must have; empty turns that check off. Raises CheckpointError if
+    `expected` is given and the file is missing or differs, or if the file is damaged or has a newer format.
     """
     file = directory / MANIFEST
     if not file.is_file():
@@ -84,7 +84,7 @@ def load_manifest(directory: Path, expected: str = "") -> dict | None:
 
 
 def _is_ours(manifest: object) -> bool:
-    """False for a file of this name that another program wrote."""
+    """False for the content of a manifest.json that another program wrote."""
     return isinstance(manifest, dict) and (isinstance(manifest.get("format"), int) or isinstance(manifest.get("digest"), str))
 
 
@@ -107,9 +107,9 @@ def beside_weights(name: str) -> bool:
 
 
 def check_model(directory: str | Path, wanted: Callable[[str], bool] = of_model) -> None:
-    """Checks the wanted files that a model is loaded from (weights, config, tokenizer) against the manifest beside
-    them. Does nothing for a directory without a manifest that names its files, unless it is a trainer's checkpoint:
-    those have one. Raises CheckpointError.
+    """Checks the files of a model (weights, config, tokenizer) for whose names `wanted` is true against the manifest
+    beside them. Does nothing for a directory without a manifest that names its files; but a trainer's checkpoint must
+    have a manifest. Raises CheckpointError.
     """
     path = Path(directory)
     manifest = load_manifest(path) if path.is_dir() else None
@@ -120,8 +120,8 @@ def check_model(directory: str | Path, wanted: Callable[[str], bool] = of_model)
 
 
 def check_files(directory: Path, manifest: Mapping[str, dict], wanted: Callable[[str], bool] = lambda _: True) -> None:
-    """Compares the wanted files with the manifest's entries, and refuses files that `check_unnamed` finds. Raises
-    CheckpointError trainer.checkpoint_corrupt, trainer.unnamed_file.
+    """Compares the files for whose names `wanted` is true with the manifest's entries, and refuses files that
+    `check_unnamed` finds. Raises CheckpointError trainer.checkpoint_corrupt, trainer.unnamed_file.
     """
     check_unnamed(directory, manifest)
     for name, described in manifest["files"].items():
@@ -130,8 +130,8 @@ def check_files(directory: Path, manifest: Mapping[str, dict], wanted: Callable[
 
 
 def check_unnamed(directory: Path, manifest: Mapping[str, dict]) -> None:
-    """Refuses a file beside the model's that a library would load, but that the manifest does not name. Raises
-    CheckpointError trainer.unnamed_file.
+    """Refuses a file of the directory itself (not of its folders) that a library would load, but that the manifest does
+    not name. Raises CheckpointError trainer.unnamed_file.
     """
     for file in sorted(directory.iterdir()):
         name = file.name

@@ -1,8 +1,9 @@
 """Maps the tensors of a safetensors file into memory.
 
-In: a file. Out: its tensors by name, as views of the mapped file: a page is read when it is used, and a tensor must be
-copied before the file changes. Invariant: nothing stays allocated once the tensors are gone. `safe_open` of safetensors
-0.8.0 keeps about 64 bytes for each torch tensor that it returns, for ever, and an engine loads weights every step.
+In: a file. Out: its tensors by name, as views of the mapped file (a misaligned tensor is a copy): the system reads a
+page when it is used, and the caller must copy a tensor before the file changes. Invariant: nothing stays allocated once
+the tensors are gone. safetensors' own reader, `safe_open` of version 0.8.0, is not used for tensors: it leaks about 64
+bytes for each one, and an engine loads weights every step.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ DTYPES = {
 
 
 def mapped_tensors(file: Path) -> dict[str, Tensor]:
-    """Tensors by name. Raises SafetensorError if the file is damaged, ValueError if it has a dtype that torch lacks."""
+    """Tensors by name. Raises SafetensorError if the file is damaged, ValueError for a dtype that DTYPES lacks."""
     # Checks the header: every tensor lies within the file, and none overlaps another.
     with safe_open(str(file), framework="np") as reader:
         names = set(reader.keys())
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         header = json.loads(stream.read(length))
-    # Copy on write, since torch wants memory that it could write; nobody does.
+    # Mode c (copy on write), since torch warns about read-only memory. Nobody writes to the tensors.
     content = np.memmap(file, np.uint8, "c")
     return {name: _tensor(file, name, described, content[8 + length :]) for name, described in header.items() if name in names}
 

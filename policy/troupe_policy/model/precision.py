@@ -17,8 +17,8 @@ def resolved_dtype(name: str, device: torch.device) -> str:
 
 
 def allow_tf32(device: torch.device) -> None:
-    """Lets a GPU multiply float32 matrices in TF32. Call it after the checks of a model, whose bounds need float32
-    products.
+    """Lets a GPU multiply float32 matrices in TF32. Call it after a model's checks, because their tolerances need
+    products in full float32.
     """
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")

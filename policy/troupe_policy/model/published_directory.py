@@ -51,8 +51,8 @@ def _remove_leftovers(target: Path) -> None:
         name, pid = leftover.stem.rpartition(".")[::2]
         if not pid.isdigit():
             continue
-        # A temporary directory of this process is a leftover only if it is this target's: other targets may be being
-        # written.
+        # A temporary directory of this process is a leftover only if it is this target's: another thread may be writing
+        # another target.
         is_gone = name == f".{target.name}" if int(pid) == os.getpid() else not _is_alive(int(pid))
         if not is_gone:
             continue
@@ -103,7 +103,8 @@ def _publish(temporary: Path, target: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swaps two paths atomically (Linux renameat2 with RENAME_EXCHANGE); returns False if the system has no such call.
+    """Swaps two paths atomically (Linux renameat2 with RENAME_EXCHANGE); returns False if the system or the file system
+    cannot.
     """
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:

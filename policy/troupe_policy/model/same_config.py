@@ -1,8 +1,8 @@
 """Compares the config of a model with the one that a checkpoint, or published weights, were written with.
 
-In: a model in memory, or a directory. Out: the fields of its config that say how the model computes. Invariants: both
-sides are as the installed transformers writes and reads them, so that what it leaves out, fills in or renames is no
-difference. Only fields that both sides have are compared.
+In: a model in memory, or a directory. Out: the fields of its config that say how the model computes; the differences
+of two such sets of fields. Invariants: the installed transformers has written or read both sides, so a field that it
+leaves out, fills in or renames is no difference. Only fields that both sides have are compared.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ MOST_SHOWN = 200
 
 
 def config_of(directory: str | Path) -> dict:
-    """Fields of config.json by their paths, with the defaults of its architecture. Raises OSError, ValueError."""
+    """Compared fields of the directory's config.json, by path. A field that the file lacks has the default of the
+    file's architecture. Raises OSError, ValueError.
+    """
     return _compared(AutoConfig.from_pretrained(str(directory), local_files_only=True).to_dict())
 
 
@@ -38,14 +40,16 @@ def config_as_saved(model: torch.nn.Module) -> dict:
 
 
 def differences(theirs: Mapping[str, object], ours: Mapping[str, object]) -> str:
-    """Names up to three fields in which `theirs` is not `ours`, with both values; empty if there is none."""
+    """Names up to three fields whose values differ in `theirs` and `ours`, with both values, and says how many more
+    differ; '' if none does.
+    """
     fields = [name for name in sorted({*theirs} & {*ours}) if theirs[name] != ours[name]]
     shown = [f"{name} is {_short(theirs[name])} there and {_short(ours[name])} here" for name in fields[:3]]
     return "; ".join(shown + ([f"and {len(fields) - 3} more"] if fields[3:] else []))
 
 
 def _compared(fields: Mapping[str, object], below: str = "") -> dict[str, object]:
-    """The compared fields by their paths, such as `text_config.rope_parameters.rope_theta`."""
+    """The fields without those in IGNORED, by their paths, such as `text_config.rope_parameters.rope_theta`."""
     found: dict[str, object] = {}
     for name, value in fields.items():
         if name in IGNORED:

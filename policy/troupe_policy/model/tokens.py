@@ -1,8 +1,8 @@
 """Tokenizer of a model directory, without torch: text to ids and back.
 
 In: tokenizer.json, read by the `tokenizers` library; a directory without one is read through transformers.
-Out: token ids; text with special tokens kept. Invariants: `encode` inserts no token that is not in the text; files that
-differ from the manifest beside them are refused.
+Out: token ids; text with special tokens kept. Invariants: `encode` inserts no token that is not in the text; a
+directory whose config or tokenizer files differ from its manifest is refused.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Tokens:
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of each text, as `encode` gives them."""
-        # The fast form keeps no offsets, which nobody reads, and takes two thirds of the time of encode_batch.
+        # encode_batch_fast keeps no offsets, which nobody reads, and takes two thirds of the time of encode_batch.
         return [one.ids for one in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -94,7 +94,7 @@ class Tokens:
 
 
 def _byte_characters() -> dict[int, int]:
-    """GPT-2's table: the character that stands for a byte in byte-level vocabularies, to that byte."""
+    """Maps each character of a byte-level vocabulary to the byte that it stands for (GPT-2's table)."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     return {**{byte: byte for byte in printable}, **{256 + i: byte for i, byte in enumerate(others)}}

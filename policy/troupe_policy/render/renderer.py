@@ -136,7 +136,7 @@ class Renderer:
         return [_joined(part, list(islice(encoded, len(part)))) for part in parts]
 
     def _parts(self, messages: Sequence[dict[str, str]], tools: list | None) -> list[tuple[str, int]]:
-        """Texts of a conversation's pieces, each with the mask of its tokens."""
+        """Texts of a conversation's pieces, each with its tokens' mask: 1 for the model's turns, else 0."""
         turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
         if not turns or turns[-1] != len(messages) - 1:
             raise RenderError("a conversation for SFT must end with an assistant message")
@@ -151,7 +151,7 @@ class Renderer:
             if number + 1 < len(turns):
                 between = messages[turn + 1 : turns[number + 1]]
                 if not between or any(message["role"] not in ("tool", "user") for message in between):
-                    raise RenderError(f"between the assistant messages {turn} and {turns[number + 1]} (counted from 0), expected at least one message, and only tool responses and user messages")
+                    raise RenderError(f"between messages {turn} and {turns[number + 1]} (counted from 0), both the assistant's, expected at least one message, and only tool responses and user messages")
                 before = self._following(between)
         return parts
 

@@ -1,4 +1,4 @@
-"""The Render service of policy.proto: the only tokeniser of a run.
+"""The Render service of policy.proto: turns a run's chat messages and texts into token ids, and ids into text.
 
 In: a stream of calls with messages, tool responses, token ids or texts. Out: a stream of answers with text, token ids
 and masks.
@@ -19,7 +19,7 @@ from ..generated import policy_pb2 as pb
 from ..generated import policy_pb2_grpc as rpc
 from .renderer import Piece, Renderer, RenderError
 
-# Errors that a request causes. Any other error is refused too, and logged.
+# Errors that a request causes: the request is refused. So is one that causes another error, which is also logged.
 REFUSALS = (RenderError, ValueError, OverflowError, KeyError, TypeError)
 # Upper bound on an answer: gRPC's bound on a message (server.py), less 1 MiB.
 ANSWER_BYTES = 255 * 1024 * 1024
@@ -42,7 +42,7 @@ class RenderService(rpc.RenderServicer):
                 came.clear()
                 while waiting:
                     yield self._answer(waiting.pop(next(iter(waiting))))
-                    # Between two calls the loop reads what came meanwhile, cancellations included.
+                    # Lets the event loop read the calls and cancellations that came meanwhile.
                     await asyncio.sleep(0)
         finally:
             reader.cancel()

@@ -25,8 +25,8 @@ from typing import Any
 
 from ..child_process import die_with_parent
 
-# Upper bound on the characters of a reason. The file and line at the end of an error's reason do not count. The caller
-# removes secrets, half of one being unrecognisable, and then cuts the reason to what is shown.
+# Upper bound on the characters of a reason (`why`), without the file and line at the end of an error's reason. It is
+# above what is shown, because the caller first removes secrets (it would not recognise half of one), then shortens it.
 WHY_CHARS = 4596
 
 

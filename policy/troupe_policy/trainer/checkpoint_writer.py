@@ -69,9 +69,9 @@ class CheckpointWriter:
         """Begins to write `directory` and returns at once, or when the previous checkpoint is written. Collective.
 
         weights: published directory whose files become part of the checkpoint; None for a checkpoint without published
-        weights. parts: by folder, live tensors, which are taken out of `parts` when they are copied, or a folder of an
-        earlier checkpoint that holds them already. manifest: called on rank 0 only; returns the manifest's entries
-        without `files`, and as `weights` the `files` entry of the published directory's manifest (not itself written).
+        weights. parts: by folder, live tensors, which are taken out of `parts` when they are copied, or the folder of
+        an earlier checkpoint that holds the same tensors. manifest: called on rank 0 only; returns the entries of the
+        manifest to write except `files`, and under `weights`, which is not written, the published manifest's `files`.
         If `manifest` raises OSError or CheckpointError, or the directory cannot be made, rank 0 raises that error and
         the others CheckpointError.
         """
@@ -105,7 +105,8 @@ class CheckpointWriter:
     ) -> SavedCheckpoint:
         group = self._ranks.background
         try:
-            # The temporary directory is removed first, so that the error says how much is free without it.
+            # On an error `commit` ends first and removes the temporary directory, so that the error about a full disk
+            # says how much is free without it.
             with naming_disk_full(directory, WHAT), commit:
                 copies = self._copies(parts)
                 digests: Digests = {}
@@ -164,7 +165,8 @@ class CheckpointWriter:
         return SavedCheckpoint(hashlib.sha256(text.encode()).hexdigest(), size)
 
     def _linked(self, source: Path, folder: str, temporary: Path) -> Digests:
-        """Links the files of an earlier checkpoint's folder. Returns their digests from that checkpoint's manifest."""
+        """Hard-links (or copies) the files of an earlier checkpoint's folder. Returns their digests from its manifest.
+        """
         known: Digests = json.loads((source.parent / MANIFEST).read_text())["files"]
         found = {name: described for name, described in known.items() if name.startswith(f"{folder}/")}
         for name in found:

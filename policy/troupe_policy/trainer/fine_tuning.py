@@ -57,7 +57,7 @@ def fine_tune(
     counts = _trained_counts(state, examples)
     kept = [at for at, count in enumerate(counts) if count > 0]
     if not kept:
-        raise TrainerError("trainer.empty_batch", f"none of the {len(examples)} examples has a token to train on, which is one with mask 1 after the first token")
+        raise TrainerError("trainer.empty_batch", f"none of the {len(examples)} examples has a token to train on: expected a token with mask 1 after the first one")
     meter = Meter()
     all_lengths = _lengths(examples)
     lengths = [int(all_lengths[at]) for at in kept]

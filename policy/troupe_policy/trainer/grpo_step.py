@@ -36,8 +36,8 @@ SUMS = ("loss", "clipped", "kl", "tis", "capped", "entropy", "reference", "maske
 
 @dataclass
 class _Progress:
-    """Progress of a step, stored in the manifest of its checkpoints. norm, rate: gradient norm and learning rate of the
-    last update. sums: sums of the metrics over this rank's share of the batch.
+    """Progress of a step, stored in the manifest of its checkpoints. updates: optimizer updates so far. norm, rate:
+    gradient norm and learning rate of the last update. sums: sums of the metrics over this rank's share of the batch.
     """
 
     updates: int
@@ -149,7 +149,9 @@ def _logprobs_of(micros: Sequence[MicroBatch]) -> dict[str, Tensor]:
 
 
 def _resumed(state: TrainingState, partial: PartialWriter, micros: Sequence[MicroBatch]) -> _Progress:
-    """Loads weights, moments and log-probabilities, and returns the progress."""
+    """Loads weights and moments from the checkpoint to resume from, and its log-probabilities into `micros`; returns
+    its progress.
+    """
     saved, own = partial.resume()
     counts = [len(micro.targets) for micro in micros]
     for name, value in own.items():

@@ -3,7 +3,8 @@
 In: a causal LM and LoraOptions. Out: the model with frozen weights and trained adapters; merged weights; peft's
 config.
 Invariants: the frozen weights never change, so a resumed training, and a server that has the base model, need no
-weights but the adapters. For every other reader W + (alpha / rank)·B·A is published under the model's own names.
+weights but the adapters. For every other reader W + (alpha / rank)·B·A is published under the model's own names (W: a
+layer's frozen weight; A, B: its trained adapter).
 Source: arXiv 2106.09685.
 """
 
@@ -89,8 +90,8 @@ def is_adapter(name: str) -> bool:
 
 
 def merged(model: nn.Module, options: LoraOptions, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Merges the adapters into the model's weights, under the model's own names. given: all of the model's tensors,
-    whole, by name.
+    """Merges the adapters into the model's weights, under the model's own names. given: all of the model's tensors by
+    name, each whole (not a rank's shard).
     """
     scale = options.alpha / options.rank
     weights: dict[str, Tensor] = {}

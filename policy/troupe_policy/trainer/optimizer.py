@@ -39,7 +39,7 @@ class Optimizer:
         self.adamw = self._fresh()
 
     def _fresh(self) -> torch.optim.AdamW:
-        # No weight decay: at the learning rates of RL its effect is below float32 precision, and the paper names none.
+        # No weight decay: at RL's learning rates its effect is below float32 precision; arXiv 2508.20722 names none.
         return torch.optim.AdamW(
             list(self.parameters.values()), lr=0.0, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, fused=True
         )
@@ -102,8 +102,8 @@ class Optimizer:
         self.updates = updates
 
     def prepare_state(self, names: Iterable[str], prefix: str, updates: int) -> None:
-        """Replaces the optimizer's state by zero tensors, into which a checkpoint is read. names: names of the
-        checkpoint's tensors. `prefix` marks the optimizer's tensors; the rest of such a name is one of `named_state`.
+        """Replaces the optimizer's state by zero tensors, into which a checkpoint is read. names: names of all the
+        checkpoint's tensors; the optimizer's begin with `prefix`, and go on with a name as `named_state` gives it.
         """
         self.reset()
         for name in names:

@@ -53,8 +53,8 @@ class TrainSequence:
 
 @dataclass(frozen=True)
 class LoraOptions:
-    """Options of low-rank adapters (arXiv 2106.09685): W + (alpha / rank)·B·A on the modules named by `targets`; the
-    rest is frozen.
+    """Options of low-rank adapters (arXiv 2106.09685): modules named by `targets` compute with W + (alpha / rank)·B·A,
+    where only A and B are trained; W and the rest of the model are frozen.
 
     targets: names of linear modules as peft takes them (ends of their paths), or 'all-linear' for all but the head.
     """
@@ -118,7 +118,7 @@ Options = TypeVar("Options", SftOptions, GrpoOptions)
 
 def options_of(kind: type[Options], given: Message) -> Options:
     """Converts `given`, a message of policy.proto whose fields have presence, to `kind`. Raises TrainerError
-    trainer.bad_option.
+    trainer.bad_option if a field is missing.
     """
     names = [field.name for field in fields(kind)]
     missing = [name for name in names if not given.HasField(name)]

@@ -94,7 +94,8 @@ class ParallelGradients(Generic[T]):
         """Adds the gradients of all losses to `.grad`; returns the sum of the losses. shares: one for each process.
         Each is sent to its fork as soon as it is read; this process computes the last one.
 
-        Raises a share's first error when all processes have ended their shares; ForkLost if a fork is lost.
+        If a share fails, raises the first such error after every process has ended its share. Raises ForkLost if a fork
+        is lost.
         """
         remaining = iter(shares)
         asked: list[_Fork[T]] = []
@@ -127,12 +128,12 @@ class _Answer:
 
 
 class _Fork(Generic[T]):
-    """A forked process. `connection`: this process's end of its pipe."""
+    """A forked process. `connection`: the parent's end of the pipe to it."""
 
     def __init__(
         self, parameters: Sequence[nn.Parameter], loss_of: Callable[[T], Tensor], others: Sequence[Connection]
     ) -> None:
-        """others: this process's ends of the other forks' pipes. The new fork inherits them and closes its copies."""
+        """others: the parent's ends of the earlier forks' pipes. The new fork inherits them and closes its copies."""
         self.connection, theirs = Pipe()
         self._gradients = _shared_like(parameters)
         given = (theirs, [*others, self.connection], parameters, self._gradients, loss_of, os.getpid())
@@ -193,7 +194,9 @@ def _serve(  # noqa: PLR0913
     loss_of: Callable[[T], Tensor],
     parent: int,
 ) -> None:
-    """Answers shares until the pipe ends. shared: tensors in shared memory that get the gradients."""
+    """Runs in a fork: computes the shares that come through the pipe and answers each, until the pipe ends. shared:
+    tensors in shared memory that get the gradients.
+    """
     end_with_parent(parent)
     show_command_line([sys.executable, "-m", __name__, "--parent", str(parent)])
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -17,7 +17,7 @@ from .ranks.shards import local_shard
 
 
 class Parked:
-    """Tensors whose memory is on the host, and their copies there. Nothing is parked at first."""
+    """Parks tensors (moves their memory to the host) and restores them. Nothing is parked at first."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[torch.UntypedStorage, torch.UntypedStorage]] = []

@@ -33,8 +33,8 @@ OnSaved = Callable[[str, int, SavedCheckpoint], None]
 class PartialCheckpoints:
     """prefix: path of the checkpoints, whose names end with the number of updates. every: optimizer updates between two
     checkpoints; 0 writes none. resume: directory of the checkpoint to resume from, or empty. owner: name that the
-    caller gives to the call; a call of another owner refuses the checkpoint. resume_manifest: sha256 that the manifest
-    of `resume` must have, or empty.
+    caller gives to an RL step; a step with another owner refuses the checkpoint (a fine-tuning ignores it).
+    resume_manifest: sha256 that the manifest of `resume` must have, or empty.
     """
 
     prefix: str = ""
@@ -95,7 +95,7 @@ class PartialWriter:
         saving.add_done_callback(done)
 
     def _failed(self, directory: str, error: BaseException) -> None:
-        # The next checkpoint may succeed; after a crash before it, the call resumes from an earlier one.
+        # The call goes on: the next checkpoint may succeed, and after a crash the call resumes from an earlier one.
         logger.warning("the checkpoint %s could not be written: %s", directory, error)
 
     def wait(self) -> None:

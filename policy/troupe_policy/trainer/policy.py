@@ -101,7 +101,7 @@ class Policy(nn.Module):
 
 
     def compile_layers(self) -> None:
-        """Compiles each layer with torch.compile, for sequences of any length; attention stays outside. Raises
+        """Compiles each layer with torch.compile, for sequences of any length, without packed attention. Raises
         ValueError if the architecture has no layer that transformers marks as one.
         """
         layers = [module for module in self.model.modules() if isinstance(module, GradientCheckpointingLayer)]

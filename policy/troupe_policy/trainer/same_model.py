@@ -1,8 +1,8 @@
 """Checks that a checkpoint belongs to the model that the trainer has loaded.
 
 In: the training state, a checkpoint and its manifest. Out: nothing, or CheckpointError trainer.model_differs, which
-names what differs. Invariant: the config and the files for tokenizer and generation are compared. Tensors and adapters
-are compared elsewhere (`check_shapes`, `check_adapter`).
+names what differs. Invariant: the config is compared and, if the manifest has an optimizer and names its files, the
+files for tokenizer and generation. Tensors and adapters are compared elsewhere (`check_shapes`, `check_adapter`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def check_same_model(state: TrainingState, directory: Path, manifest: Mapping) -
     if differs:
         raise _differs(state, directory, f"config.json: {differs}")
     files = manifest.get("files") if manifest.get("optimizer") else None
-    if files is None:  # weights that nobody trains on from here, or a manifest of format 1, which names no files
+    if files is None:  # published weights without an optimizer, or a manifest of format 1, which names no files
         return
     for name in COMPANIONS:
         # transformers writes this file into checkpoints of a model that has none.

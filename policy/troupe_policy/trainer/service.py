@@ -173,8 +173,8 @@ class TrainerService(rpc.TrainerServicer):
         return pb.ResetReply()
 
     def _led(self, method: str, *given: object, **own: Any) -> Any:
-        """Makes a call on every rank. Rank 0 sends the others the method and `given`, not `own`: callbacks, whose
-        results the method shares with them, and the sequences of a step, of which the method sends each rank its share.
+        """Makes a call on every rank. Rank 0 sends the others the method and `given`, not `own`. `own` holds callbacks,
+        whose results the method shares with the ranks, and a step's sequences: the method sends each rank its share.
         """
         try:
             self._trainer.ranks.broadcast_call((method, given))

@@ -93,11 +93,11 @@ def spread(state: TrainingState, sequences: Sequence[TrainSequence], options: Gr
 def _cut(described: Sequence[Described], options: GrpoOptions) -> list[list[int]]:
     """Indices of the sequences of each mini-batch; a sequence without a trained token is in none.
 
-    The seed of the shuffle is the recipe's seed with the name of the first trajectory, which differs between steps.
+    The seed of the shuffle is the recipe's seed and the first trajectory's name, which differs from step to step.
     """
     kept = [at for at, one in enumerate(described) if one.trained > 0]
     if not kept:
-        raise TrainerError("trainer.empty_batch", f"none of the {len(described)} sequences has a token to train on, which is one with mask 1 after the first token")
+        raise TrainerError("trainer.empty_batch", f"none of the {len(described)} sequences has a token to train on: expected a token with mask 1 after the first one")
     seed = f"{options.mini_batch_seed}/{described[kept[0]].trajectory}"
     cut = mini_batches([described[at].group for at in kept], options.mini_batches, options.mini_batch_unit, seed)
     return [[kept[at] for at in part] for part in cut]

@@ -62,7 +62,8 @@ class Trainer(TrainingState):
         self, directory: str, digest: str, options: SftOptions, checkpoints: PartialCheckpoints, **callbacks: Callable
     ) -> Metrics:
         """Fine-tunes on the demonstrations in `directory`, whose manifest.json has the sha256 `digest`. Each rank reads
-        only its own share of each batch. Raises TrainerError trainer.bad_examples on every rank.
+        only its own share of each batch. Raises TrainerError trainer.bad_examples on every rank if the files cannot be
+        read or have another digest.
         """
         problem, examples = None, None
         try:

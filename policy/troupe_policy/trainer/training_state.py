@@ -105,8 +105,8 @@ class TrainingState:
         self.writer = CheckpointWriter(self.ranks)
         # (version of the saved reference, its directory): an unchanged reference is linked, not written again
         self.saved_reference: tuple[int, Path] | None = None
-        # Each fork holds activations of its own, and checkpointing asks for less memory; torch refuses gradients in forks
-        # after compiled code.
+        # No forks with checkpointing, which saves memory (each fork holds activations of its own), nor with compiled
+        # code, after which torch refuses gradients in forks.
         many = self.ranks.size == 1 and not checkpointing and not compiled
         self.parallel: ParallelGradients[Batch] | None = (
             parallel_gradients(self.model, self.device, self.part_loss) if many else None
@@ -180,7 +180,7 @@ class TrainingState:
         return -(logp * micro.mask / micro.denominator).sum()
 
     def part_loss(self, part: Batch) -> Tensor:
-        """Cross-entropy of a part of a batch that is one micro-batch."""
+        """Cross-entropy of a part of a batch, computed as one micro-batch."""
         return self.cross_entropy(self.micro_batch(part, range(len(part.denominators))))
 
     def micro_batches(self, batch: Batch, max_tokens: int) -> list[MicroBatch]:

@@ -94,8 +94,8 @@ def check_adapter(state: TrainingState, directory: Path, manifest: dict) -> None
 
 
 def _check_files(state: TrainingState, directory: Path, manifest: dict) -> None:
-    """Checks that the files of optimizer, adapters and reference exist if the manifest names them: without its
-    moments a run would train differently. Raises CheckpointError.
+    """Checks that the files of optimizer, adapters and reference exist if the manifest names them: without the
+    optimizer's moments, for instance, the run would train differently. Raises CheckpointError.
     """
     optimizer = manifest.get("optimizer") or {}
     named = [directory / optimizer["file"]] if "file" in optimizer else []

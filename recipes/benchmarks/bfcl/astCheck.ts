@@ -6,7 +6,7 @@
  * Invariant: pure. A call matches if its name is right, no required argument is missing, no argument is unknown, and
  * each value has its declared type and is a possible one. A value that has the answers' type instead of the declared
  * one counts as the name of a variable, and must equal an answer exactly. `''` among the answers makes an argument
- * optional. Texts compare without case, blanks and punctuation; calls match in any order.
+ * optional. Texts compare without case, blanks and the marks , . / - _ * ^, and with ' as "; calls match in any order.
  */
 import { isDeepStrictEqual } from 'node:util'
 

@@ -117,7 +117,7 @@ export const bfclReward: RewardFunction = async ({ response, task }, { python })
     how: `bfcl-${category}`,
     why: fault ?? 'the calls are the expected ones',
   })
-  // A call that cannot be parsed counts as no call, since it cannot be run.
+  // In the category irrelevance, a call that cannot be parsed counts as no call, since it cannot be run.
   if (category.includes('irrelevance'))
     return say(calls.length === 0 ? undefined : `calls ${calls[0]!.name}, expected no call`)
   if (malformed !== undefined) return say(malformed.kind === 'malformed' ? malformed.error : 'a call cannot be parsed')

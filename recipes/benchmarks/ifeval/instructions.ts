@@ -3,8 +3,8 @@
  *
  * in   the instruction's arguments (`kwargs` of a row), a response, the prompt
  * out  true iff the response follows the instruction
- * Invariant: pure, and strict: the response is checked as it is, without normalisation. A missing argument that has no
- * default is an error with its name.
+ * Invariant: pure, and strict: the response is checked as it is, not also in the altered forms of the paper's loose
+ * accuracy. A missing argument that has no default is an error with the argument's name.
  * Source: the paper's descriptions of the instructions.
  */
 import { isDetectable, isSurelyNot, languageOf } from './language'
@@ -56,7 +56,7 @@ export const instructions: Readonly<Record<string, Rule>> = {
     const asked = textOf(args, 'language').trim().toLowerCase().split(/[-_]/)[0]!
     if (!isDetectable(asked)) throw new RangeError(`the language '${asked}' cannot be detected`)
     const found = languageOf(text)
-    // A text too short for detection counts as followed, as in the published checker.
+    // In a text too short for detection the instruction counts as followed, as in the published checker.
     return found === undefined || found === asked
   },
   'length_constraints:number_sentences': (text, args) => compared(countSentences(text), args, 'num_sentences'),

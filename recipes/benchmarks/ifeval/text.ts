@@ -2,7 +2,7 @@
  * Counts words, paragraphs and phrases as IFEval's published checkers do; sentences.ts counts sentences.
  *
  * in   a response        out  a count, or its parts
- * Invariant: pure and linear in the text's length; every text has a count. The published checkers take words (`\w+`),
+ * Invariant: pure and linear in the text's length; no text makes it throw. The published checkers take words (`\w+`),
  * words in capitals (Treebank tokens) and sentences (Punkt) from nltk.
  */
 const words = /[\p{L}\p{N}_]+/gu

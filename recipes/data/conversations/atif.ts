@@ -1,10 +1,10 @@
 /**
- * Reads trajectories of Harbor's Agent Trajectory Interchange Format (ATIF), of Troupe's own export or of another agent.
+ * Reads trajectories in Harbor's Agent Trajectory Interchange Format (ATIF) that Troupe or another agent wrote.
  *
  * in   an ATIF document        out  its steps as messages: calls as `<tool_call>` JSON, each result as a tool's message
  * Images and `reasoning_content` are left out; token ids and logprobs are not read, since a conversation is rendered
- * anew. A call that stands in the message's text already, as some agents write it, is not written twice. Steps that a
- * trajectory copied from an earlier one (`is_copied_context`) are left out, or they would be trained on twice.
+ * anew. A call that already stands in the message's text, as some agents write it, is not added to the text. Steps
+ * that a trajectory copied from an earlier one (`is_copied_context`) are left out, or they would be trained on twice.
  */
 import { isDeepStrictEqual } from 'node:util'
 import { parseToolCalls, printToolCall } from '../../../kernels/toolCalls/toolCalls'
@@ -44,7 +44,7 @@ interface Call extends Row {
 
 const isCall = (row: Row): row is Call => typeof row.function_name === 'string' && isRow(row.arguments)
 
-/** Returns the calls that do not stand in the text; each call in the text stands for one call with its arguments. */
+/** Returns the calls that the text lacks: each call in the text removes one call of equal name and arguments. */
 function withoutWritten(calls: readonly Call[], text: string): readonly Call[] {
   const written = [...parseToolCalls(text).calls]
   return calls.filter(({ function_name: name, arguments: args }) => {

@@ -19,7 +19,7 @@ type Read = { readonly messages: readonly ChatMessage[] } | { readonly broken: s
 export interface ConversationSet {
   readonly name: string
   readonly title: string
-  /** Place on the hub; absent: the conversations are files of the user. */
+  /** Place on the Hugging Face hub; absent: the conversations are files of the user. */
   readonly hub?: HubPlace
   read(row: Readonly<Record<string, unknown>>): Read
 }

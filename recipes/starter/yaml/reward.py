@@ -1,4 +1,4 @@
-"""The reward of an answer, a number: 0 for wrong, 1 for right, or between them.
+"""The reward of an answer: a number from 0 (wrong) to 1 (right), or {"score": number, "why": text}.
 
 It runs in a process of its own, with your rights, not in the sandbox.
 """

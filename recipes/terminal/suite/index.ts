@@ -19,7 +19,7 @@ export const suite: readonly SuiteTask[] = [...shellTasks, ...dataTasks, ...pyth
 /** Writes all tasks below `root`; returns their directories. */
 export const writeSuite = (root: string): readonly string[] => suite.map(task => writeTask(root, task))
 
-/** Directory of the suite below Troupe's home, written once. */
+/** Returns the suite's directory below Troupe's home; writes the tasks there if it does not exist yet. */
 export const suiteDirectory = (): string => taskSetDirectory('suite', suite)
 
 /** Writes tasks below Troupe's home, once for equal tasks; returns the directory that holds them. */

@@ -8,7 +8,7 @@ export interface SuiteTask {
   readonly instruction: string
   /** Files below /app, by path. */
   readonly files?: Readonly<Record<string, string>>
-  /** Shell commands that solve the task; paragraphs are the calls of a demonstration. */
+  /** Shell commands that solve the task. In a demonstration, each paragraph (ended by a blank line) is one call. */
   readonly solution: string
   /** Shell commands, run in /app, that succeed if the task is solved. Files of `hidden` are in /tests. */
   readonly check: string

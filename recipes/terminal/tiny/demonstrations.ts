@@ -72,7 +72,7 @@ export function brokenCall(breakage: Breakage, command: string): readonly ChatMe
   const right = call(command)
   switch (breakage) {
     case 'unknown-program': {
-      // The last program of a pipe, whose exit code is the command's.
+      // Misspells the last program of a pipe: its exit code is that of the whole command.
       const [, before, program, rest] = /^(.*\| )?(\w+)(.*)$/.exec(command)!
       const wrong = `${program}${program}`
       return exchange(

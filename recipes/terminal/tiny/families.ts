@@ -1,6 +1,6 @@
 /**
- * Families of shell tasks that one short command solves: write, move, copy and delete a file, count, sort, select, add
- * up and replace lines.
+ * Families of shell tasks that one short command solves: write, append to, move, copy or delete a file; count, sort,
+ * select or add up its lines; replace a word.
  *
  * in   words and a source of random numbers        out  a task, its command, and commands that do something else
  * Invariant: pure. Each command of `wrong` succeeds and prints nothing, but the check of the task refuses its files.
@@ -14,7 +14,7 @@ export interface Draw {
   word(): string
   /** Draws a file's name that this task does not have yet. */
   file(): string
-  /** Draws a number from `low` to `high`. */
+  /** Draws a whole number from `low` to `high`, both included. */
   between(low: number, high: number): number
 }
 
@@ -32,7 +32,7 @@ const holds = (file: string, lines: readonly (string | number)[]) =>
 const times = <T>(count: number, make: (index: number) => T): readonly T[] =>
   Array.from({ length: count }, (_, index) => make(index))
 
-/** Draws numbers, in random order, whose order as texts differs from their order as numbers. */
+/** Draws four numbers, in random order, that `sort` orders otherwise as texts than as numbers. */
 const numbers = ({ random, between }: Draw): readonly number[] =>
   sampleUniform(random, [between(2, 9), between(10, 19), between(100, 199), between(20, 99)], 4)
 

@@ -21,7 +21,7 @@ const vowels = [...'aeiou']
 const spoken = new Set(['line'])
 const families = Object.keys(shellFamilies)
 
-/** Returns the task with this index (an integer ≥ 0); families follow one another. */
+/** Returns the task with this index (an integer ≥ 0); one index after another takes the next family, in a cycle. */
 export function tinyTask(index: number, seed: number, split: Split): TinyTask {
   const random = pcg32(deriveSeed('terminal-tiny/task', seed, split, index))
   const family = families[index % families.length]!

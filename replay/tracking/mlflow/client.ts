@@ -34,7 +34,7 @@ export function mlflowClient(url: string, deadlineMs?: number, env = process.env
   }
 }
 
-/** Reads the same variables as MLflow's own client. */
+/** Makes the `authorization` header from the environment variables that MLflow's own client reads. */
 function credentials(env: NodeJS.ProcessEnv): Record<string, string> {
   const { MLFLOW_TRACKING_TOKEN: token, MLFLOW_TRACKING_USERNAME: user, MLFLOW_TRACKING_PASSWORD: password } = env
   if (user) {

@@ -1,5 +1,5 @@
 /**
- * MLflow as a tracker, over its REST API: one MLflow run for each run, found by its tag `troupe.run`.
+ * MLflow as a tracker, over its REST API: one MLflow run for each Troupe run, found by its tag `troupe.run`.
  *
  * in   `run.started`, points of a run, `run.finished`
  * out  parameters, metrics by step, tags (alarms too); the MLflow run's status, set when tracking begins and at the end

@@ -2,7 +2,7 @@
  * Sends a run's traces to a receiver of OTLP over HTTP: a collector, Jaeger, Phoenix, Langfuse, MLflow.
  *
  * in   a recorded run, live or over; headers from OTEL_EXPORTER_OTLP_HEADERS
- * out  requests, each sent once at least 256 spans or 2^20 characters of attributes wait, or the log is read to its end
+ * out  requests; one is sent as soon as 256 spans or 2^20 characters of attributes wait, or the log is read to its end
  * Invariants: the log is read on only after the receiver has accepted a full request, so memory is bounded while a
  * receiver is down. Ids are the same at each export, so a repeated call sends the same spans again.
  */
@@ -33,13 +33,13 @@ export interface ExportOptions extends TrackOptions {
 
 export interface Exported {
   readonly spans: number
-  /** Absent if the log has no `run.finished`. */
+  /** undefined if the log has no `run.finished`, or a later `run.resumed`. */
   readonly finished: RunFinished | undefined
 }
 
 /**
- * @throws TroupeError tracker.wrong_headers or tracker.refused at once; tracker.unreachable after `patienceMs`, or when
- * the signal is aborted
+ * @throws TroupeError tracker.wrong_headers or tracker.refused at once; tracker.unreachable after retries for
+ * `patienceMs` (without limit while a followed run goes on), or at the last try after the signal is aborted
  */
 export async function exportTraces(recorded: RecordedRun, options: ExportOptions): Promise<Exported> {
   const { follow, signal, url, content, deadlineMs, env = process.env } = options

@@ -130,7 +130,7 @@ function invalid(address: string, why: string): TroupeError {
   return new TroupeError('bus.address_invalid', {
     boundary: 'config',
     retriable: false,
-    message: `${JSON.stringify(hidden(address))}: ${why}`,
+    message: `${JSON.stringify(hidden(address))} is not a valid Kafka address: ${why}`,
     hint: 'write for example kafka://127.0.0.1:9092, or kafka://a:9093,b:9093?tls=true',
   })
 }

@@ -48,7 +48,7 @@ export interface KafkaClient {
   destroy(): void
 }
 
-/** kafkajs's own retries, kept short since every caller retries until its own deadline. */
+/** kafkajs's own retries, kept short since producer, reader and group members retry until deadlines of their own. */
 const shortRetry: RetryOptions = { initialRetryTime: 50, maxRetryTime: 500, retries: 3 }
 const connectionTimeoutMs = 3_000
 const requestTimeoutMs = 10_000
@@ -124,7 +124,7 @@ function openSocket({ host, port, ssl, onConnect }: Parameters<ISocketFactory>[0
 
 function remember(sockets: Set<Socket>, socket: Socket): Socket {
   sockets.add(socket)
-  // kafkajs calls unref on a dead connection with every retry, and Node then adds a listener each time.
+  // kafkajs calls unref on a dead connection with every retry, and each call would add a listener: the call is skipped.
   const { unref } = socket
   socket.unref = () => (socket.destroyed ? socket : unref.call(socket))
   return socket.once('close', () => sockets.delete(socket))

@@ -3,8 +3,8 @@
  *
  * in   assignments of the group, fetched records      out  batches to the handler, onAssigned, onRevoked, onError
  * Invariants: a partition has one handler call at a time, and is released only after that call and onRevoked have
- * ended. Its buffer is bounded (partitionBuffer.ts). A member whose last answered heartbeat is older than
- * `sessionTimeoutMs` delivers nothing, since its partitions may belong to another member.
+ * ended, unless the group has dropped this member. Its buffer is bounded (partitionBuffer.ts). A member whose last
+ * answered heartbeat is older than `sessionTimeoutMs` delivers nothing: its partitions may belong to another member.
  */
 import { asError, TroupeError } from '../../errors'
 import { keyOf, type TopicPartition } from '../assignment'
@@ -238,7 +238,7 @@ export class KafkaConsumer {
     if (this.options.from === 'latest') {
       // The begin offset is committed at once: a partition that moves before the first commit must not skip records
       // appended meanwhile.
-      await this.commitAs(topic, partition, begin).catch(() => {}) // the partition is moving: its next owner commits
+      await this.commitAs(topic, partition, begin).catch(() => {}) // a failure is ignored: the next owner commits
     }
     return begin
   }
@@ -313,8 +313,8 @@ function rebalancing(cause: unknown): TroupeError {
   return new TroupeError('bus.group_dealing', {
     boundary: 'bus',
     retriable: true,
-    message: 'the group is rebalancing its partitions and accepted no commit meanwhile',
-    hint: 'wait: a member that does not answer delays the rebalance until its session ends',
+    message: 'the consumer group is rebalancing its partitions, and its coordinator accepts no commit meanwhile',
+    hint: 'commit again later: a member that does not answer delays the rebalance until its session ends',
     cause,
   })
 }

@@ -2,9 +2,9 @@
  * The bus on Apache Kafka, through kafkajs: for one process or many, on any number of hosts.
  *
  * in   `kafka://HOST:PORT[,…]` and settings      out  a Bus whose acknowledged records are on all in-sync replicas
- * Invariants: those of bus.ts, except that an append over several partitions is not atomic: if it fails, some of its
- * records may have been appended, and the caller appends all of them again under the same ids. Offsets of a partition
- * grow by one, unless another program writes transactions to its topic.
+ * Invariants: those of bus.ts. An append of several records is not atomic: if it fails, some of its records may have
+ * been appended, and the caller appends all of them again under the same ids. Offsets of a partition grow by one,
+ * unless another program writes transactions to its topic.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Bus, BusRecord, NewRecord, Subscription } from '../bus'
@@ -22,7 +22,7 @@ import { KafkaTail } from './tail'
 import { KafkaTopics } from './topics'
 
 const defaultReadRecords = 512
-/** Upper bound on the bytes of one read, whatever `max` says; one answer of a broker may exceed it. */
+/** Upper bound on the bytes of one read, whatever `max` says; the last answer of a broker may exceed it. */
 const maxReadBytes = 16 * 1024 * 1024
 const disconnectMs = 3000
 

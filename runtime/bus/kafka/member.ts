@@ -196,7 +196,8 @@ export class KafkaMember {
   }
 
   /**
-   * Sends heartbeats until the member must join again; throws when the group changes, or when the coordinator fails.
+   * Sends heartbeats until the member must join again or closes; throws when the group changes, or when the coordinator
+   * fails.
    */
   private async sendHeartbeats(): Promise<void> {
     const { group, client } = this.options

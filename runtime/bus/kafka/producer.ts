@@ -183,7 +183,8 @@ export class KafkaProducer {
         left = left.filter(batch => !this.settle(batch, answers))
         if (left.length > 0) throw unanswered(left, this.nameOf)
       } catch (thrown) {
-        // kafkajs gives up at the first refused connection. The same producer keeps the sequence numbers.
+        // kafkajs gives up at the first refused connection, so batches are sent again here: by the same producer, which
+        // keeps their sequence numbers.
         if (passesByItself(thrown) && systemEffects.elapsed() + pauseMs < end) {
           await sleep(pauseMs)
           continue
@@ -211,7 +212,8 @@ export class KafkaProducer {
 
   /**
    * Rejects a request that takes longer than `ms`, since kafkajs bounds the number of its retries but not their time.
-   * If the request succeeds later, the caller's next try appends the records again: delivery is at least once.
+   * If the request succeeds all the same, and the caller of `append` tries again, the records are in the log twice:
+   * delivery is at least once.
    */
   private async inTime<T>(sent: Promise<T>, batches: readonly Batch[], ms: number): Promise<T> {
     const done = new AbortController()

@@ -1,6 +1,6 @@
 /**
  * The part of kafkajs's inner layer that the driver uses: brokers, their requests, the cluster's metadata. Types, and
- * one limit on versions.
+ * a limit on the version of fetch requests.
  *
  * kafkajs does not publish this layer. Its version is pinned, and a test checks these declarations against it.
  */

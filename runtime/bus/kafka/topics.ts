@@ -169,7 +169,7 @@ export class KafkaTopics {
       boundary: 'bus',
       retriable: false,
       message: `topic ${topic} has ${setting}=${found}, expected ${wanted}: otherwise records of a run could be lost or refused`,
-      hint: `kafka-configs.sh --bootstrap-server ${server} ${change}`,
+      hint: `run kafka-configs.sh --bootstrap-server ${server} ${change}`,
     })
   }
 

@@ -15,7 +15,7 @@ import { isFileTooLarge, isOutOfSpace } from '../../../sandbox/outOfSpace'
 import { lmdbErrors } from './errors'
 
 const pageBytes = 4096
-/** Pages that a transaction touches beside those of its values: branches, the tree of free pages, meta data. */
+/** Pages that a transaction touches beside those of its writes: branches, the tree of free pages, meta data. */
 const pagesOfTransaction = 32
 /** Pages that a write touches at most in a tree of usual depth: a leaf, a branch, and the halves of a split. */
 const pagesOfWrite = 4

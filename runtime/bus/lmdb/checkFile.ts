@@ -4,8 +4,8 @@
  * in   a log's directory, the mode      out  nothing, or the first damage
  * Invariants: a file below 32 MiB is checked whole. With 'unless known' a longer one is checked whole, with two
  * exceptions: nothing is checked if transaction, size, times and inode are those of its last whole check; and a reader
- * checks as with 'branches' if a living writer, which has checked the file, has the log. The state of the last whole
- * check is kept in the user's directory and not beside the log, since reading writes nothing into a run.
+ * checks as with 'branches' while a living process writes the log, since the writer has checked the file. The state of
+ * the file at its last whole check is stored below TROUPE_HOME and not beside the log: a reader writes nothing there.
  */
 import { createHash } from 'node:crypto'
 import { mkdirSync, readFileSync, realpathSync, statSync, writeFileSync } from 'node:fs'

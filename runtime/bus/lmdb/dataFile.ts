@@ -2,8 +2,9 @@
  * Checks the data file of a log before it is read, and before lmdb opens and maps it.
  *
  * in   a log's directory, the mode      out  its sizes, or a named error
- * Invariant: nothing but a regular file is opened: a FIFO would block. A file that is too short or not lmdb's is found
- * here: mapping it would end the process with a signal, and so may an opening that fails inside lmdb (see lockFile.ts).
+ * Invariant: nothing but a regular file is opened: a FIFO would block. A file that is not lmdb's is refused here, and
+ * the sizes show one that is too short: mapping either would end the process with a signal, and so may an opening that
+ * fails inside lmdb (see lockFile.ts).
  */
 import { constants, statSync } from 'node:fs'
 import { join } from 'node:path'
@@ -39,8 +40,8 @@ export function checkDataFile(directory: string, mode: 'write' | 'read' = 'read'
 }
 
 /**
- * Reads the sizes of the data file; undefined when there is no file, or an empty one. A damaged meta page is left out.
- * @throws TroupeError bus.not_a_log when it is not a file of lmdb; bus.no_access, bus.torn
+ * Reads the sizes of the data file; undefined when there is no file, or an empty one. A damaged meta page is ignored.
+ * @throws TroupeError bus.not_a_log when it is not a file of lmdb; bus.no_access; bus.torn on a read error
  */
 export function inspectDataFile(directory: string, mode: 'write' | 'read' = 'read'): DataFile | undefined {
   const path = join(directory, 'data.mdb')

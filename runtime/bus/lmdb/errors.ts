@@ -28,7 +28,7 @@ const networkFileSystems: Readonly<Record<number, string>> = {
 const damageHint =
   'if this is a copy, copy the directory again, in full, while no run writes it; else save what is before the damage with `troupe replay salvage RUN`'
 
-/** Says as a predicate that the system refused an opening, with the owner and the mode of the file. */
+/** Returns the end of a sentence that begins with a path: cannot be opened, why, and whose the file is. */
 export const refusedOpening = (mode: 'write' | 'read', code: string, stats: Stats): string =>
   `cannot be opened for ${mode === 'write' ? 'writing' : 'reading'} (${code}): ${whose(stats)}`
 
@@ -41,7 +41,7 @@ export const lmdbErrors = {
       hint: 'name the directory of a run, or an empty one for a new log',
     }),
 
-  /** `why`: a predicate with the owner and the mode of the path. */
+  /** `why`: the end of the sentence that begins with the path; names the owner and the mode of the file. */
   noAccess: (path: string, why: string): TroupeError =>
     new TroupeError('bus.no_access', {
       boundary: 'bus',
@@ -50,7 +50,7 @@ export const lmdbErrors = {
       hint: 'run as the owner of the log, or let its owner or root give this user the right (`chown`, `chmod`)',
     }),
 
-  /** `why`: a predicate. */
+  /** `why`: the end of the sentence that begins with the path, such as `is a directory, not a file`. */
   badLock: (path: string, why: string): TroupeError =>
     new TroupeError('bus.bad_lock', {
       boundary: 'bus',
@@ -120,7 +120,7 @@ export const lmdbErrors = {
       cause,
     }),
 
-  /** Error for a data file that `needBytes` could not be added to. */
+  /** Returns the error for a data file that could not be made longer by `needBytes`. */
   short: (directory: string, cause: unknown, needBytes: number): TroupeError =>
     isFileTooLarge(cause)
       ? lmdbErrors.fileTooLarge(directory, cause)

@@ -8,7 +8,7 @@
 export class HeaderReader {
   private names: string[] = []
   private values: string[] = []
-  /** Headers of the previous record, from `names` and `values`; this object is never handed out. */
+  /** Headers of the previous record: each of `names` with its value in `values`. Callers get copies of this object. */
   private last: Record<string, string> = {}
 
   /**

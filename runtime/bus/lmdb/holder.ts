@@ -51,8 +51,8 @@ export function hasHeartbeat(directory: string): boolean {
 export function beat(directory: string): void {
   const path = join(directory, heartbeatFile)
   const now = new Date(systemEffects.now())
-  // A full disk must not end the writer here: its appends report that. A writer whose lease was taken over is refused
-  // at its next commit, whatever its heartbeat.
+  // Errors are ignored: a full disk must not end the writer here, since its appends report it. A writer whose lease was
+  // taken over is refused at its next commit, whatever its heartbeat.
   if (attempt(() => utimesSync(path, now, now) ?? true) === null) attempt(() => writeFileSync(path, ''))
 }
 

@@ -50,8 +50,8 @@ export class LeasedStore {
   }
 
   /**
-   * Releases the lease, and cuts off what was allocated and not used. Resolves with false if the lease stays: it was
-   * taken over, or the disk is full, and then it expires when this process ends.
+   * Releases the lease, and cuts off what was allocated and not used. Resolves with false if this process could not
+   * release it: another writer has it, or the disk is full (then the lease expires when this process ends).
    */
   async release(): Promise<boolean> {
     const { directory, root, meta } = this.store

@@ -24,9 +24,9 @@ import { pathKind, refusal, whose } from '../../disk/pathKind'
 import { lmdbErrors, refusedOpening } from './errors'
 import { magic } from './pages/pageFile'
 
-/** Bytes of the lock file that is made here, and of lmdb's own. */
+/** Size of the lock file that `makeLock` creates, and of the one that lmdb creates, bytes. */
 const [lockBytes, lmdbLockBytes] = [12 * 1024, 8272]
-/** Bytes of a lock file from which it is none of lmdb: it has 64 bytes for each reader. */
+/** Upper bound on the size of a lock file of lmdb, bytes: it has 64 for each reader. A larger file is refused. */
 const mostLockBytes = 64 * 1024 * 1024
 /** Minimum number of free bytes of the disk at which a new log is started. */
 const leastForNew = 1024 * 1024
@@ -67,13 +67,13 @@ export function prepareDirectory(directory: string, mode: 'write' | 'read', isNe
       break
     }
   }
-  // lmdb creates the data file of a new log.
+  // lmdb creates the data file of a new log, so this process must be allowed to write the directory.
   const code = isNew && mode === 'write' ? refusal(directory, constants.W_OK | constants.X_OK) : undefined
   if (code !== undefined)
     throw lmdbErrors.noAccess(directory, `cannot be written (${code}): ${whose(statSync(directory))}`)
 }
 
-/** True for a refusal after which lmdb reads without a lock. After any other, its opening fails. */
+/** True for an error on the lock file with which lmdb still opens the log for reading, without a lock. */
 const isUnlocked = (code: string | undefined): boolean => code === 'EACCES' || code === 'EROFS'
 
 function makeLock(directory: string, path: string, mode: 'write' | 'read'): void {
@@ -94,7 +94,10 @@ function makeLock(directory: string, path: string, mode: 'write' | 'read'): void
   }
 }
 
-/** Another process that has the lock file open, from the system's list of locks; undefined where there is no list. */
+/**
+ * Returns the pid of another process that has the lock file open, from /proc/locks; undefined if there is none, if this
+ * process has it open too, or if there is no /proc/locks.
+ */
 function holderOf({ ino }: Stats): number | undefined {
   let list: string
   try {
@@ -119,7 +122,10 @@ function isWhole(path: string, size: number): boolean {
   }
 }
 
-/** Gives a lock file that root makes to the owner of the log, who could not write the log otherwise. */
+/**
+ * If this process is root: makes the owner of the log the owner of the new lock file, since that user could not write
+ * the log otherwise.
+ */
 function giveToOwner(lock: number, directory: string): void {
   if (process.getuid?.() !== 0) return
   try {

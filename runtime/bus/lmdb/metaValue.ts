@@ -35,7 +35,7 @@ const isChecked = (stored: unknown): stored is MetaValue =>
 
 const isCount = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) >= 0
 
-/** Returns true if a bare value is of the kind that belongs to its key. */
+/** Returns true if a value without a checksum (format 1) has the form that its key requires. */
 function hasForm(key: string, value: unknown): boolean {
   if (key.startsWith('oldest:') || key.startsWith('committed:')) return isCount(value)
   if (key === 'writer') return value === null || isCount((value as { pid?: unknown }).pid)

@@ -1,7 +1,7 @@
 /**
  * The reader of a log that another process writes: each call sees everything committed before the call.
  *
- * in   a store opened for reading     out  records; growth of partitions, found by polling every 20 ms
+ * in   a store opened for reading     out  records; notice of new ones, found by polling every 20 ms
  * Invariant: the reader writes nothing to the log, and keeps no snapshot between calls.
  */
 import type { BusRecord, Position, TopicConfig } from '../bus'

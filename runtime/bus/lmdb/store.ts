@@ -25,7 +25,7 @@ export interface Store {
   readonly directory: string
   readonly root: RootDatabase<Buffer, string>
   readonly records: Database<Buffer, Buffer>
-  /** Values as `metaValue` makes them; `getMeta` reads them. */
+  /** The table `troupe.meta`. `metaValue` makes its values, `getMeta` reads them. */
   readonly meta: Database<unknown, string>
 }
 
@@ -34,7 +34,9 @@ export interface StoredTopic extends TopicConfig {
   readonly id: number
 }
 
-/** Version 2: values of `troupe.meta` have a checksum, and the checksum of a chunk covers its key. */
+/**
+ * Format of a new log. Since version 2, values of `troupe.meta` have a checksum, and the one of a chunk covers its key.
+ */
 const format = { name: 'troupe-log', version: 2 } as const
 const tables = { records: 'troupe.records', meta: 'troupe.meta' } as const
 const lastOffset = 2 ** 48 - 1
@@ -168,7 +170,7 @@ export function storedTopics(store: Store): StoredTopic[] {
 export const getMeta = ({ meta, directory }: Store, key: string): unknown =>
   attempt(directory, () => fromMeta(directory, key, meta.get(key)))
 
-/** Checks every value of `troupe.meta`: otherwise nobody would notice a value that is missing since its key changed. */
+/** Checks every value of `troupe.meta`: otherwise an entry with a damaged key would only seem to be missing. */
 function checkMeta(store: Store): void {
   try {
     for (const { key, value } of store.meta.getRange()) fromMeta(store.directory, key, value)

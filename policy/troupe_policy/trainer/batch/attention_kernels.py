@@ -32,7 +32,7 @@ def chosen_kernel(asked: str, device: torch.device, half: bool) -> str:
     run in bfloat16. Raises ValueError for an unknown name and for a kernel that cannot train here.
     """
     if asked not in ("auto", *ATTENTIONS):
-        raise ValueError(f"there is no kernel {asked!r}: expected auto, {', '.join(ATTENTIONS)}")
+        raise ValueError(f"there is no kernel {asked!r} for attention: expected auto, {', '.join(ATTENTIONS)}")
     on_cuda = device.type == "cuda"
     if asked == "auto":
         return "varlen" if on_cuda and half else "sdpa"
@@ -71,9 +71,9 @@ def attend_flex(module, query, key, value, attention_mask, scaling=None, dropout
 
 
 def kernel_works(kernel: str, device: torch.device, config: Any) -> bool:
-    """Runs varlen or flex and sdpa on three short sequences, with heads as the model's config has them. True if the
-    kernel runs on this device and no number of attention or gradients differs from sdpa's by more than 0.05 · (1 + the
-    largest of sdpa's numbers).
+    """Runs `kernel` (varlen or flex) and sdpa on three short sequences, with heads as the model's config has them. True
+    if the kernel runs on this device and no number of its output or gradients differs from sdpa's by more than
+    0.05 · (1 + the largest magnitude in sdpa's tensor).
     """
     heads = config.num_attention_heads
     shared = getattr(config, "num_key_value_heads", None) or heads
@@ -101,7 +101,7 @@ def kernel_works(kernel: str, device: torch.device, config: Any) -> bool:
 
 
 def _block_mask(layout: Layout, window: int | None, device: torch.device) -> Any:
-    """The pack's block mask; every layer with the same window shares it."""
+    """FlexAttention's block mask of the pack; every layer with the same sliding window shares it."""
 
     def make() -> Any:
         owner = layout.owners(device)

@@ -1,7 +1,7 @@
 """Cuts sequences into optimizer batches and micro-batches, reproducibly.
 
-In: lengths, a bound on tokens, a seed. Out: lists of indices. Invariants: every sequence is in exactly one
-micro-batch; the cut depends on lengths, positions and the seed only, never on time or hashing.
+In: lengths, a bound on tokens or sequences, a seed. Out: lists of indices. Invariants: every sequence is in exactly one
+batch of an epoch and in one micro-batch; the cut depends on the arguments only, never on time or hashing.
 """
 
 from __future__ import annotations
@@ -63,8 +63,7 @@ def cpu_micro_tokens(model: torch.nn.Module) -> int:
     CPU_ACTIVATION_BYTES, or of twice the parameters' bytes if that is more.
 
     A layer saves about 18 vectors of the hidden size and 5 of the intermediate size per token (measured on Llama
-    models, within a tenth). For a model with other parts the estimate is less exact, which costs speed or memory but
-    nothing else.
+    models, within a tenth). For another architecture the estimate is less exact, which costs only speed or memory.
     """
     config = model.config.get_text_config()  # type: ignore[union-attr, operator]
     hidden = int(getattr(config, "hidden_size", 0) or 1024)

@@ -3,7 +3,7 @@
 In: a directory of safetensors files with `tokens` (int32), `mask` (uint8) and `ends` (int64, where each example ends in
 its file), and manifest.json with the sha256 of each. Out: examples by index, and all their lengths.
 Invariants: an example takes 16 bytes of memory, whatever its length; its tokens are read from disk when it is used.
-Files whose content is not the manifest's are refused.
+A file whose sha256 differs from the manifest's is refused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SftExample:
 
 
 class ExampleFiles(Sequence[SftExample]):
-    """The examples of a directory. `digest`: sha256 of its manifest, which names the content."""
+    """The examples of a directory. `digest`: sha256 of its manifest, which has the digest of every file."""
 
     def __init__(self, directory: str | Path, digest: str, *, rank: int = 0, ranks: int = 1) -> None:
         """digest: expected sha256 of manifest.json. Every rank verifies a share of the files. Raises ExampleFilesError.
@@ -86,7 +86,7 @@ class ExampleFiles(Sequence[SftExample]):
 
 
 class Lazy(Sequence[T], Generic[T]):
-    """A sequence that makes an item anew each time it is asked for."""
+    """A sequence that stores no item: `make` makes item i each time that it is read."""
 
     def __init__(self, length: int, make: Callable[[int], T]) -> None:
         self._length, self._make = length, make

@@ -47,7 +47,9 @@ class LastMlp:
 
     @contextmanager
     def only(self, rows: Tensor) -> Iterator[None]:
-        """The MLP runs only on these tokens. rows: int64 [used], indices into the flattened tokens of the forward pass."""
+        """Within the block the last layer's MLP runs only on these tokens. rows: int64 [used], indices into the
+        flattened tokens of the forward pass.
+        """
         self._pass.rows = rows
         try:
             yield
@@ -61,14 +63,14 @@ class LastMlp:
         self._hooks = []
 
     def _choose(self, mlp: nn.Module, given: tuple) -> tuple | None:
-        """[…, tokens, hidden] → [1, used, hidden]"""
+        """Picks the used tokens of the MLP's input: […, tokens, hidden] → [1, used, hidden]."""
         if self._pass.rows is None:
             return None
         self._pass.shape = given[0].shape
         return (given[0].reshape(-1, self._pass.shape[-1]).index_select(0, self._pass.rows)[None], *given[1:])
 
     def _spread(self, mlp: nn.Module, given: tuple, out: Tensor) -> Tensor:
-        """[1, used, hidden] → […, tokens, hidden], 0 for tokens that are not used"""
+        """Puts the MLP's output back to its tokens: [1, used, hidden] → […, tokens, hidden], 0 for unused tokens."""
         if self._pass.rows is None:
             return out
         flat = out.new_zeros((self._pass.shape[:-1].numel(), out.shape[-1]))

@@ -27,7 +27,7 @@ class Batch:
     advantages: Sequence[float]
     engine_logp: Sequence[np.ndarray] | None
     denominators: Sequence[float]
-    # lengths of `tokens`, if those are read only when they are asked for
+    # lengths of the items of `tokens`, given if reading an item reads it from disk; None: the items have their lengths
     lengths: Sequence[int] | None = None
 
 
@@ -40,8 +40,8 @@ class MicroBatch:
     targets: int64, token ids. sequence: int64, the index of each token's sequence.
     mask: float32, 1; all 0 in an idle micro-batch, which keeps this rank in step with the others.
     advantage, denominator: float32, those of the token's sequence.
-    engine_logp, old_logp, reference_logp: float32, natural log, under the engine, the policy before the step, the
-    reference.
+    engine_logp, old_logp, reference_logp: float32, natural log: under the engine, under π_old (the policy before the
+    step), and under the reference. old_logp and reference_logp are None until they are computed.
     """
 
     ids: Tensor

@@ -57,7 +57,7 @@ class Layout:
         return max(self.lengths)
 
     def ends(self, device: torch.device) -> Tensor:
-        """First token of each sequence, and the pack's end: int32 [sequences + 1]."""
+        """Index of each sequence's first token, then the number of tokens in the pack: int32 [sequences + 1]."""
         make = lambda: torch.tensor([0, *self.lengths]).cumsum(0).to(device, torch.int32)  # noqa: E731
         return self.kept("ends", make)
 
@@ -67,7 +67,7 @@ class Layout:
         return self.kept("owners", make)
 
     def kept(self, key: object, make: Callable[[], Any]) -> Any:
-        """Returns the value of `key`, made at its first use: every layer of the model needs it again."""
+        """Returns the value stored under `key`; `make` makes it at the first call, and later layers use it again."""
         if key not in self._kept:
             self._kept[key] = make()
         return self._kept[key]

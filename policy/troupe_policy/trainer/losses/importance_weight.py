@@ -54,7 +54,7 @@ def truncated_weight(old_logp: Tensor, engine_logp: Tensor, cap: float) -> Tenso
 
 def masked_weight(old_logp: Tensor, engine_logp: Tensor, low: float, high: float) -> Tensor:
     """Masked importance sampling (MIS) and IcePop: π_old / π_engine if it lies in [low, high], else 0, so that tokens
-    on which trainer and engine disagree are not trained on. IcePop names the band 0.5 to 5.
+    on which trainer and engine disagree are not trained on. IcePop's paper uses the band 0.5 to 5.
 
     old_logp, engine_logp: [tokens], float32, natural log. Returns [tokens], float32. 0 <= low < high, else
     ValueError.

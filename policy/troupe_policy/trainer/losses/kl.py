@@ -1,4 +1,4 @@
-"""Estimators of KL(π ‖ π_ref) per token, on tokens drawn from π.
+"""Estimators of KL(π ‖ π_ref) per token, on tokens drawn from π (`kl_k3_unbiased`: from π_old).
 
 In: log-probabilities under π (`logp`), the reference and π_old: [tokens], float32, natural log. Out: [tokens],
 float32, nats, with a graph to `logp`. As loss terms their gradients differ. On tokens drawn from π itself, k2 has the

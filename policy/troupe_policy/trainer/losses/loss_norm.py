@@ -37,7 +37,7 @@ def sequence_denominators(
         return [float(max(1, tokens * trained)) for tokens in trained_tokens]
     if loss_norm == "constant":
         if constant_tokens < 1:
-            raise ValueError(f"loss_norm constant needs the token budget of a response, got constant_tokens {constant_tokens}")
+            raise ValueError(f"loss_norm constant divides by constant_tokens, the token budget of a response: expected at least 1, got {constant_tokens}")
         return [float(max(1, constant_tokens * trained))] * len(trained_tokens)
     if loss_norm == "group-tokens":
         totals: dict[int, int] = {}

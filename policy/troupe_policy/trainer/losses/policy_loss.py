@@ -19,8 +19,8 @@ from torch import Tensor
 # is clipped.
 MAX_LOG_RATIO = 20.0
 
-# Terms that are maximised. clip: min(rA, clip(r)A) per token; gspo: the same with one ratio r per sequence; cispo:
-# clip(r)·A·log π per token, with no gradient through clip(r).
+# Terms that are maximised (r: the ratio π / π_old; A: the advantage). clip: min(r·A, clip(r)·A) per token; gspo: the
+# same with one ratio r per sequence; cispo: clip(r)·A·log π per token, with no gradient through clip(r).
 OBJECTIVES = ("clip", "gspo", "cispo")
 
 
@@ -58,7 +58,7 @@ def policy_loss(
     micro-batches and ranks), so that splitting the batch never changes the gradient.
     sequence: [tokens], int64 from 0, the index of each token's sequence; `gspo` needs it.
     weight: [tokens], float32, factor of the policy term, without a graph (importance_weight.py); None is 1.
-    dual_clip: c > 1 bounds the loss of tokens with a negative advantage at -c·A; 0 is off. Not for cispo.
+    dual_clip: c > 1 bounds the loss of tokens with a negative advantage A at -c·A; 0 is off. Not for cispo.
     penalty: [tokens], float32, added to each token's loss: the coefficient times the KL to a reference.
     """
     log_ratio = (logp - old_logp).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)

@@ -75,7 +75,7 @@ class Ranks:
         return flag if self.size == 1 else self.sum([float(flag)])[0] > 0
 
     def every(self, value: object) -> list:
-        """The values of all ranks that are not None, on every rank, in the ranks' order. Collective."""
+        """All ranks' values except None, on every rank, in the ranks' order. Collective."""
         values: list[object] = [value]
         if self.size > 1:
             values = [None] * self.size

@@ -30,7 +30,7 @@ Digests = dict[str, dict[str, Any]]
 
 
 class HashedStream(io.IOBase):
-    """A binary file opened for writing whose sha256 and size are known when it ends."""
+    """A binary file opened for writing that computes sha256 and size of the bytes written to it."""
 
     def __init__(self, stream: io.IOBase) -> None:
         self._stream = stream
@@ -46,7 +46,7 @@ class HashedStream(io.IOBase):
         return self._size
 
     def fileno(self) -> int:
-        # dcp asks for the descriptor to fsync it, which would miss what Python still buffers
+        # dcp asks for the descriptor to fsync it: bytes that Python still buffers have to be written first
         self._stream.flush()
         return self._stream.fileno()
 
@@ -62,7 +62,7 @@ class HashedStream(io.IOBase):
 
 
 class _HashingFiles(FileSystem):
-    """The file system of a writer; `digests` has an entry for each file that was written, by its name."""
+    """File system through which dcp writes; `digests` has sha256 and size of each written file, by its name."""
 
     def __init__(self) -> None:
         super().__init__()

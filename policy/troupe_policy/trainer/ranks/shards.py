@@ -47,7 +47,7 @@ def gathered_weights(model: nn.Module, is_leader: bool, dtype: torch.dtype) -> d
 
 
 def converted(weights: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """The floating-point weights in `dtype`; a tensor under several names stays one tensor."""
+    """The same weights, the floating-point ones in `dtype`; a tensor under several names stays one tensor."""
     done: dict[int, Tensor] = {}
     return {name: done.setdefault(id(value), _as(value, dtype)) for name, value in weights.items()}
 

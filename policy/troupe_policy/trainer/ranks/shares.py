@@ -36,7 +36,7 @@ def sequence_costs(lengths: Sequence[int], terms: tuple[int, int]) -> list[int]:
 
 
 def balanced_shares(costs: Sequence[int], lengths: Sequence[int], ranks: int) -> list[list[int]]:
-    """Indices of each rank: the better of two greedy assignments, one by cost and one by tokens."""
+    """Indices of each rank, from a greedy assignment by cost and one by tokens: that with the smaller largest cost."""
     candidates = [_greedy(costs, ranks), _greedy(lengths, ranks)]
     return min(candidates, key=lambda shares: max(sum(costs[at] for at in share) for share in shares))
 

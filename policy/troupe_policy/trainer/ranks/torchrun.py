@@ -65,7 +65,7 @@ def is_first_of_host() -> bool:
 def run_ranks(places: Places) -> None:
     """Replaces this process by torchrun. Raises ValueError as Places.arguments does."""
     arguments = places.arguments()
-    # Set here, because torchrun would set it to 1 too and print three lines about it; the server's --threads decides.
+    # torchrun would set OMP_NUM_THREADS to 1 too, and print three lines about it. The server's --threads decides.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     if places.nodes > 1:

@@ -1,5 +1,6 @@
-"""Finds the module of this directory that wraps a family of an environment package. Imports no other module of the
-directory, since each import takes seconds; a family of verifiers is imported too if its package is installed.
+"""Finds and imports the module of this directory that wraps a family of an environment package. Other modules of the
+directory are not imported, since each import takes seconds. A family of verifiers that is an installed Python package
+is imported too, to see whether it is a taskset or an older environment.
 """
 
 from __future__ import annotations

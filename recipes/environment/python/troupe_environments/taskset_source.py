@@ -21,7 +21,8 @@ from typing import Any
 
 from verifiers import v1 as vf
 
-# One in this many tasks is held out for the evaluation, since a taskset has no split of its own.
+# One in this many tasks of a shuffle is the split eval's, since a taskset has no splits. Requests with different seeds
+# shuffle differently, so a task may be in the train split of one and in the eval split of the other.
 HELD_OUT_EVERY = 5
 # Parts of a task that are refused, each with the attribute of the task's class that says that it has one.
 _BRINGS = {"tools": "tools", "a simulated user": "user", "a container": "NEEDS_CONTAINER"}

@@ -18,7 +18,7 @@ import wandb
 from wandb.proto.wandb_internal_pb2 import Record
 
 LAST_SECONDS = 20
-# The caller removes secrets before it cuts an error to what is shown.
+# Far more than is shown: the caller removes secrets first, then cuts the error.
 MOST_ERROR_CHARS = 100_000
 BLOCK = 32768
 HEADER = struct.Struct("<IHB")

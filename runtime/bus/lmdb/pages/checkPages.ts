@@ -15,7 +15,7 @@ import { type LeafNode, nodeFlags, type WalkOptions, walkTree } from './walkTree
 export interface CheckOptions {
   /** True to leave out the free pages and the leaf pages of records, nearly all pages of a long log. */
   readonly branchesOnly?: boolean
-  /** Receives each leaf node of `troupe.meta` with its value; again when the walk begins anew. */
+  /** Called with each leaf node of the table `troupe.meta` and its value; a walk that begins anew calls it again. */
   readonly entry?: (node: LeafNode, value: Buffer) => void
 }
 

@@ -70,7 +70,7 @@ export function treeAt(bytes: Buffer, at: number): Tree {
   }
 }
 
-/** Returns the damage that a failed read of a page shows; any error but EIO as it is. */
+/** Converts the error of a failed read of a page: EIO becomes a DamagedPage; any other error is returned as it is. */
 const ofDisk = (thrown: unknown, page: number): unknown =>
   (thrown as NodeJS.ErrnoException).code === 'EIO' ? new DamagedPage(page, 'the disk cannot read it (EIO)') : thrown
 
@@ -97,7 +97,8 @@ export class PageFile {
     }
     for (let at = 0; at < read && at <= largestPage; at = at === 0 ? 512 : at * 2) {
       if (at + headerBytes + 136 > read || head.readUInt32LE(at + headerBytes) !== magic) continue
-      // The first meta page names the size of pages; if it is damaged, the place of the second one shows it.
+      // The first meta page names the page size. If it is damaged, the second one is looked for: its offset is the page
+      // size.
       const pageBytes = at === 0 ? head.readUInt32LE(headerBytes + 24) : at
       if (pageBytes < 512 || pageBytes > largestPage || (pageBytes & (pageBytes - 1)) !== 0) continue
       return new PageFile(handle, fstatSync(handle).size, pageBytes)
@@ -131,7 +132,7 @@ export class PageFile {
     return into
   }
 
-  /** Checks that the file has these pages. @throws DamagedPage */
+  /** Checks that the file contains `pages` pages from page number `page` on. @throws DamagedPage */
   requireBytes(page: number, pages: number): void {
     if ((page + pages) * this.pageBytes > this.bytes) throw new DamagedPage(page, 'it lies beyond the end of the file')
   }
@@ -146,7 +147,8 @@ export class PageFile {
     const first = this.meta(0)
     const second = this.meta(1)
     const [newer, older] = first.transaction > second.transaction ? [first, second] : [second, first]
-    // Transaction n is written to page n mod 2, so the two are neighbours; both are 0 in a fresh file.
+    // lmdb writes transaction n to meta page n mod 2, so the numbers of the two differ by one; both are 0 in a fresh
+    // file.
     if (newer.transaction - older.transaction > 1 || (newer.transaction > 0 && newer.transaction % 2 !== newer.page)) {
       throw new DamagedPage(
         newer.page,
@@ -159,7 +161,7 @@ export class PageFile {
   /** Reads one meta page. @throws DamagedPage */
   meta(page: 0 | 1): Meta {
     const bytes = this.read(page, Buffer.alloc(this.pageBytes))
-    // A commit extends the file before it writes its meta page, so the size is taken after the page.
+    // A commit extends the file before it writes its meta page, so the size is read after the page.
     this.size = fstatSync(this.handle).size
     const damaged = (why: string) => new DamagedPage(page, `meta page: ${why}`)
     if (u64(bytes, 0) !== page) throw damaged(`its header says page ${u64(bytes, 0)}`)

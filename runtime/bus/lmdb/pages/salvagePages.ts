@@ -1,6 +1,6 @@
 /**
  * Lists what can still be read in a damaged data file: each chunk and topic that a walk from the newer meta page
- * reaches; if that walk meets damage, also those that a walk from the older meta page (the snapshot before) reaches.
+ * reaches. If that walk meets damage, a walk from the older meta page (the snapshot before) adds what only it reaches.
  *
  * in   a data file      out  topics, chunks by partition id in the order of their offsets, damage
  * Invariant: nothing is written and lmdb does not open the file. A chunk is not yet checked: `decodeChunk` does.
@@ -75,7 +75,7 @@ export function salvagePages(path: string): FoundPages | undefined {
     isWhole ||= lost.length === 0
     if (isOlder) isOlderWhole = isWhole
     else suspect.push(...lost)
-    // The older snapshot stands in for what the newer one has lost, and for nothing else.
+    // The older snapshot is walked only if the newer one is damaged: it replaces what is lost there.
     if (damage.length === before) break
   }
   const byPartition = new Map<number, FoundChunk[]>()

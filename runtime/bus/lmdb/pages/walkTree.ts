@@ -30,7 +30,7 @@ export interface LeafNode {
 
 export interface WalkOptions {
   readonly file: PageFile
-  /** Transaction of the meta page; no page is younger. */
+  /** Transaction number of the meta page. A page with a higher number is damaged. */
   readonly transaction: number
   readonly lastPage: number
   /**
@@ -210,7 +210,7 @@ function nodesOf(bytes: Buffer, page: number, name: string, isLeaf: boolean): re
     total += size + (size % 2)
     nodes.push(at)
   }
-  // lmdb leaves no gaps between nodes, so nodes that do not fill their part of the page have wrong lengths or places.
+  // lmdb leaves no gaps between nodes, so nodes that do not fill their part of the page have wrong lengths or offsets.
   if (total !== room - upper) throw damage(`its nodes have ${total} bytes, expected ${room - upper}`)
   return nodes
 }
