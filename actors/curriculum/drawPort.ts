@@ -91,7 +91,7 @@ export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOp
         const { tokens } = await renderer.prompt(task.messages, options.shownTools)
         const most = Math.min(options.promptTokens ?? limits.contextTokens, limits.contextTokens - 1)
         if (purpose !== 'train' || tokens.length <= most) return { task, tokens }
-        if (passed >= Math.min(source.size ?? mostPassed, mostPassed))
+        if (passed + 1 >= Math.min(source.size ?? mostPassed, mostPassed))
           throw promptTooLong(passed + 1, task.id, tokens.length, most)
       }
     }

@@ -39,7 +39,7 @@ export async function joinRun(options: RunOptions & { readonly role: Exclude<Rol
     const resumes = options.resume && options.role === 'learner'
     const since = resumes ? (await journal.offsets('runs', 0)).next : 0
     const end = await endOf(journal, `root.${fx.unique()}`, fail, since)
-    scope.onClose(() => end.close())
+    scope.onClose("reader of the run's end", () => end.close())
     const finished = Promise.race([failed, end.finished])
     if (!end.over) await take(options, scope, root)
     return { journal, finished, close: () => scope.close() }
@@ -63,6 +63,7 @@ async function take(
     case 'learner': {
       let resumes = options.resume
       scope.onClose(
+        'election of the learner',
         await lead(options, 'learner', scope.fail, async (mayAct, again) => {
           const part = openScope(options, scope.troupe, scope.fail, mayAct, root)
           if (await beginLearning(part, resumes, again)) resumes = false
@@ -74,6 +75,7 @@ async function take(
     }
     case 'scheduler':
       scope.onClose(
+        'election of the scheduler',
         await lead(options, 'scheduler', scope.fail, async mayAct => {
           const part = openScope(options, scope.troupe, scope.fail, mayAct, root)
           await startScheduling(part, { claims: true })

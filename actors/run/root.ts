@@ -45,7 +45,7 @@ export async function startRun(given: RunOptions): Promise<Run> {
     root.status.start(journal)
     const { next: since } = await journal.offsets('runs', 0)
     const end = await endOf(journal, `root.${fx.unique()}`, fail, since)
-    scope.onClose(() => end.close())
+    scope.onClose("reader of the run's end", () => end.close())
     // Actors that answer requests start before actors that send them; an engine may still be loading its model.
     await startScheduling(scope, { claims: false })
     await startInference(scope, { model })

@@ -3,6 +3,12 @@
 export const percent = (share: number | null | undefined, digits = 1): string =>
   share === null || share === undefined ? '–' : `${(share * 100).toFixed(digits)} %`
 
+/** Orders rewards from the highest to the lowest; trajectories without a reward come last. */
+export function byReward(a: number | null, b: number | null): number {
+  if (a === null || b === null) return Number(a === null) - Number(b === null)
+  return b - a
+}
+
 /** Made once, because `toLocaleString` makes such a formatter at each call. */
 const grouped = new Intl.NumberFormat('en')
 

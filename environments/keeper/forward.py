@@ -1,7 +1,7 @@
 """Forwarder from an environment's loopback to the proxy of its allowlist: the environment's only way out.
 
 in   connections to 127.0.0.1:3128 in the environment's network namespace
-out  the same bytes on the Unix socket `proxy`, and its answers back
+out  the same bytes on the Unix socket `proxy`, and its answers back (relay.py)
 Invariant: of the environment's namespaces, this process joins only the network namespace. It dies with its parent: the
 keeper, or Troupe's process for the driver `docker`. At most 64 connections are open; a further one is closed at once.
 """
@@ -15,10 +15,10 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import kernel  # noqa: E402
 import pipe  # noqa: E402
+import relay  # noqa: E402
 
 PORT = 3128
 MOST = 64
-READ = 65536
 
 
 def start(inside):
@@ -63,45 +63,34 @@ def listen(pidfd):
 
 
 def serve(listener):
-    """Moves bytes both ways, one block of at most 64 KiB at a time."""
     loop = selectors.DefaultSelector()
     loop.register(listener, selectors.EVENT_READ, None)
-    pairs = {}
+    opened = 0
     while True:
-        for key, _ in loop.select():
-            if key.fileobj is listener:
+        ended = set()
+        for key, events in loop.select():
+            if key.data is None:
                 near, _ = listener.accept()
-                if len(pairs) >= 2 * MOST:
+                if opened < MOST:
+                    opened += connect(loop, near)
+                else:
                     near.close()
-                    continue
-                far = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-                try:
-                    far.connect("proxy")
-                except OSError:
-                    near.close()
-                    far.close()
-                    continue
-                for one, other in ((near, far), (far, near)):
-                    one.settimeout(30)
-                    pairs[one] = other
-                    loop.register(one, selectors.EVENT_READ, None)
-            elif key.fileobj in pairs:
-                move(loop, pairs, key.fileobj)
+            elif key.data not in ended and key.data.step(key.fileobj, events):
+                ended.add(key.data)
+        opened -= len(ended)
 
 
-def move(loop, pairs, source):
-    target = pairs[source]
+def connect(loop, near):
+    """Connects a client to the proxy. Returns the number of relays that this opened: 1, or 0 if the proxy is gone."""
+    far = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        data = source.recv(READ)
-        if data:
-            target.sendall(data)
-            return
+        far.connect("proxy")
     except OSError:
-        pass  # One side is gone, which ends both.
-    for one in (source, target):
-        loop.unregister(one)
-        del pairs[one]
-        one.close()
+        near.close()
+        far.close()
+        return 0
+    relay.Relay(loop, near, far)
+    return 1
 
 
 def main(pid, directory):

@@ -92,14 +92,14 @@ async function runPart(
   }
   const troupe = await openTroupe({ bus, blobs, run, partitions: 1, fx, log, onFailed: fail })
   const scope = openScope(options, troupe, fail)
-  scope.onClose(() => troupe.close())
+  scope.onClose('bus', () => troupe.close())
   try {
     const { journal } = troupe
     const template = config.model.from === 'directory' ? config.model.template : undefined
     const model = { directory: weights.directory, template }
     const modelDirectory = weights.directory
     const renderer = await startRenderer({ modelDirectory, ...(template === undefined ? {} : { template }), log })
-    scope.onClose(() => renderer.close())
+    scope.onClose('renderer', () => renderer.close())
     const { digest: tokenizerDigest } = await renderer.describe()
     checkTokenizer(forked.parent, tokenizerDigest)
     await recordRunStart(journal, { ...options, partitions: 1, tokenizerDigest })

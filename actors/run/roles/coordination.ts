@@ -25,7 +25,7 @@ export async function startCoordination(scope: Scope, renderer: Renderer): Promi
     if (startAgents === undefined) throw noAgents(config.name)
     const { journal } = scope.troupe
     agents = await startAgents({ run, config, directory, journal, renderer, fx, log, onFailed: scope.fail })
-    branch.onClose(() => agents!.close())
+    branch.onClose('agents', () => agents!.close())
   }
   await branch.host({
     behaviour: owner(

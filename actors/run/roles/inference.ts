@@ -30,7 +30,7 @@ export interface InferenceOptions {
 export async function startInference(scope: Scope, { model, name }: InferenceOptions): Promise<void> {
   const branch = await scope.under('inference')
   const planned = engines(scope.options, model.directory, name, supervisedTokenReader(branch, model))
-  branch.onClose(() => planned.close())
+  branch.onClose('engines', () => planned.close())
   const leases = await branch.leases()
   const timeouts = timeoutsOf(branch.options.config)
   await branch.processes(

@@ -73,31 +73,32 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
   if (scope.options.learns) refuseWithoutRendezvous(scope.options.config)
   const branch = await scope.under('learning')
   const { options, troupe } = branch
-  const { config, recipe, run, fx, learns } = options
+  const { config, recipe, run, fx, log, learns } = options
   const { journal } = troupe
-  const schemas = await toolSchemas({ config, recipe, log: options.log })
+  const schemas = await toolSchemas({ config, recipe, log })
   // Another process may have been elected meanwhile; a claim by this one would replace it, since the latest claim wins.
   if (!(await scope.mayAct())) return
   const learnerEpoch = await claimLearning(journal, fx)
   if (parts.onReplaced !== undefined)
-    branch.onClose(await whenReplaced(journal, fx, learnerEpoch, parts.onReplaced, scope.fail))
+    branch.onClose('learner watch', await whenReplaced(journal, fx, learnerEpoch, parts.onReplaced, scope.fail))
   const source = await recipe.tasks(config)
   if (Object.keys(source.dropped).length > 0)
-    options.log.info({ dropped: source.dropped }, "some rows of the recipe's data are skipped")
-  for (const note of source.notes ?? []) options.log.warn({}, note)
+    log.info({ dropped: source.dropped }, "some rows of the recipe's data are skipped")
+  for (const note of source.notes ?? []) log.warn({}, note)
   const observed = { stages: stagePlans(config, source), alarms: activeAlarms(config.alarms) }
   const said = await saidOf(journal)
   const { bus, directory } = options
   branch.onClose(
+    'orders of troupe control',
     await takeOrders({
-      ...{ journal, fx, log: options.log, learnerEpoch, said, mayAct: scope.mayAct, onError: scope.fail },
+      ...{ journal, fx, log, learnerEpoch, said, mayAct: scope.mayAct, onError: scope.fail },
       // Only one process may write to an lmdb log, so there `troupe control` leaves its orders as files.
       directory: bus.kind === 'lmdb' ? directory : undefined,
     }),
   )
   const minutes = stalledMinutes(config.alarms)
   if (minutes !== undefined)
-    branch.onClose(stallAlarm({ journal, fx, log: options.log, minutes, mayAct: scope.mayAct }).start())
+    branch.onClose('alarm of a stalled run', stallAlarm({ journal, fx, log, minutes, mayAct: scope.mayAct }).start())
   const without = ignoredCheckpoints(said, options.fromCheckpoint)
   const begin = beginOf(said, { learns, tallies: observesSteps(observed), without })
   await branch.host({
@@ -200,13 +201,13 @@ async function startTraining(
   await branch.processes('trainer', [trainers])
   // Resolves at the end of the checkpoint being written; awaited between the learner's stop and the trainer's end.
   let writing = async () => {}
-  branch.onClose(() => writing())
+  branch.onClose('checkpoint', () => writing())
   const { coldStart } = config
   const server =
     options.serveWeights === undefined
       ? undefined
       : await serveWeights({ root: directory, address: options.serveWeights })
-  if (server !== undefined) branch.onClose(() => server.close())
+  if (server !== undefined) branch.onClose('server of weights', () => server.close())
   await branch.host({
     behaviour: fenced(
       learner({

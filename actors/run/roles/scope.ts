@@ -41,7 +41,8 @@ export interface Scope {
   /** Returns the part of the scope under the named supervisor; starts that supervisor if it does not run yet. */
   under(name: BranchName): Promise<Branch>
   host<S, I extends Message, R>(spec: HostSpec<S, I, R>): Promise<Host>
-  onClose(closer: () => Promise<void>): void
+  /** Registers what ends a part when the scope closes; `part` names it in the warning if it takes too long or fails. */
+  onClose(part: string, close: () => Promise<void>): void
   close(): Promise<void>
 }
 
@@ -82,7 +83,7 @@ export function openScope(
   root?: Root,
 ): Scope {
   const { log } = options
-  const closers: { readonly close: () => Promise<void>; readonly withinMs: number }[] = []
+  const closers: { readonly part: string; readonly close: () => Promise<void>; readonly withinMs: number }[] = []
   const branches = new Map<BranchName, Promise<Branch>>()
   const guard = mayAct === always ? {} : { mayAct }
   let leases = root === undefined ? undefined : Promise.resolve(root.leases)
@@ -95,7 +96,7 @@ export function openScope(
       ...(root === undefined ? {} : { onRest: root.status.onRest }),
     })
     const { childStopsWithinMs: withinMs } = supervisor.plan
-    closers.push({ close: () => supervisor.stop(), withinMs })
+    closers.push({ part: `supervisor ${name}`, close: () => supervisor.stop(), withinMs })
     const plans: Readonly<Record<string, 'rest' | 'escalate'>> = tree[name].processes
     return {
       ...scope,
@@ -104,13 +105,17 @@ export function openScope(
           { under: supervisor, onFailed: error => supervisor.gaveUp(spec.behaviour.name, error), ...spec },
           withinMs,
         ),
-      onClose: close => void closers.push({ close, withinMs }),
+      onClose: (part, close) => void closers.push({ part, close, withinMs }),
       async processes(kind, actors) {
         const end = async (actor: { readonly name: string; end(): void }) => {
           actor.end()
           await supervisor.release(actor.name)
         }
-        closers.push({ close: async () => void (await Promise.all(actors.map(end))), withinMs })
+        closers.push({
+          part: `processes of kind ${kind}`,
+          close: async () => void (await Promise.all(actors.map(end))),
+          withinMs,
+        })
         for (const { name, make } of actors) await supervisor.adopt({ name, make, whenGivenUp: plans[kind]! })
       },
     }
@@ -119,7 +124,7 @@ export function openScope(
   async function host<S, I extends Message, R>(spec: HostSpec<S, I, R>, withinMs: number): Promise<Host> {
     const own = spec.shared || spec.owner !== undefined ? {} : { group: `${spec.behaviour.name}.${troupe.fx.unique()}` }
     const started = await troupe.host({ ...own, ...guard, ...spec })
-    closers.push({ close: () => started.close(), withinMs })
+    closers.push({ part: `behaviour ${spec.behaviour.name}`, close: () => started.close(), withinMs })
     return started
   }
 
@@ -133,15 +138,15 @@ export function openScope(
       return found
     },
     host: spec => host(spec, rootMs),
-    onClose: close => void closers.push({ close, withinMs: rootMs }),
+    onClose: (part, close) => void closers.push({ part, close, withinMs: rootMs }),
     async close() {
       // From here on, writes that wait for disk space fail; otherwise the run could not end.
       if (root !== undefined) troupe.disk.close()
-      for (const { close, withinMs: usualMs } of closers.splice(0).reverse()) {
+      for (const { part, close, withinMs: usualMs } of closers.splice(0).reverse()) {
         const withinMs = root?.orders.isAborted() ? Math.min(usualMs, abortedMs) : usualMs
-        const late = () => tooLong(withinMs)
+        const late = () => tooLong(part, withinMs)
         await within(close(), withinMs, late).catch(err =>
-          log.warn({ err }, 'a part of this process did not close cleanly'),
+          log.warn({ err, part }, 'a part of this process did not close cleanly'),
         )
       }
       branches.clear()
@@ -150,11 +155,11 @@ export function openScope(
   return scope
 }
 
-const tooLong = (ms: number) =>
+const tooLong = (part: string, ms: number) =>
   new TroupeError('actor.stop_timeout', {
     boundary: 'actor',
     retriable: false,
-    message: `a part of this process (an actor, a supervisor, a server or the bus) had not closed ${ms} ms after it was told to; the remaining parts are closed without waiting for it`,
+    message: `${part} had not closed ${ms} ms after it was told to; the remaining parts of this process are closed without waiting for it`,
   })
 
 /**
@@ -177,9 +182,9 @@ export async function openRunScope(options: RunOptions) {
   const orders = await heedOrders(troupe.journal, fx, troupe.disk, fail)
   const root: Root = { supervisor, status, leases, orders }
   const scope = openScope(options, troupe, fail, undefined, root)
-  scope.onClose(() => troupe.close())
-  scope.onClose(() => orders.close())
-  scope.onClose(() => status.close())
-  scope.onClose(() => supervisor.stop())
+  scope.onClose('bus', () => troupe.close())
+  scope.onClose('reader of orders', () => orders.close())
+  scope.onClose('status of the tree', () => status.close())
+  scope.onClose('root supervisor', () => supervisor.stop())
   return { scope, root, journal: troupe.journal, failed }
 }

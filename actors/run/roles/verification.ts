@@ -16,9 +16,9 @@ export async function startVerification(scope: Scope): Promise<void> {
   const { config, recipe, fx, log } = scope.options
   const branch = await scope.under('coordination')
   const sandbox = graderSandbox()
-  branch.onClose(() => sandbox.close())
+  branch.onClose('sandbox of the graders', () => sandbox.close())
   const environments = lazyEnvironments(branch)
-  branch.onClose(() => environments.close())
+  branch.onClose('environments', () => environments.close())
   const judge = environmentGrader(environments.open, environments.allowed)
   const graders = await openGraders({
     config,
@@ -27,7 +27,7 @@ export async function startVerification(scope: Scope): Promise<void> {
     verifier: judge,
     ...(recipe.rewards ? { rewards: recipe.rewards } : {}),
   })
-  branch.onClose(() => graders.close())
+  branch.onClose('graders', () => graders.close())
   await branch.host({
     behaviour: verifier(),
     shared: true,

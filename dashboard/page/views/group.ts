@@ -5,7 +5,7 @@
  */
 import type { GroupMember, GroupReport } from '../../api'
 import { useData } from '../data/useData'
-import { number, signed } from '../format'
+import { byReward, number, signed } from '../format'
 import { html } from '../html'
 import { Offered } from '../parts/offered'
 import { Refused, Reward, Selection, Waiting, Written } from '../parts/small'
@@ -26,7 +26,7 @@ export function GroupView({ run, group }: { readonly run: string; readonly group
   const positives = rewarded.filter(one => one.positive).length
   const kept = value.members.filter(one => one.selection === 'kept').length
   const order = [...value.members].sort(
-    (a, b) => (b.reward ?? -1) - (a.reward ?? -1) || rank(a) - rank(b) || a.member - b.member,
+    (a, b) => byReward(a.reward, b.reward) || rank(a) - rank(b) || a.member - b.member,
   )
   return html`<div class="toolbar"><h2>Group ${value.group}</h2>
       <a class="dim" href=${link(['r', run, 'groups'], { step: value.step })}>step ${value.step}</a><span class="dim">${value.task}</span></div>

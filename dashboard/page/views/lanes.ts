@@ -6,7 +6,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { Lane, LanePiece, Lanes, StepPoint } from '../../api'
 import { useData } from '../data/useData'
-import { milliseconds, number } from '../format'
+import { byReward, milliseconds, number } from '../format'
 import { html } from '../html'
 import { drawLanes, laneAt, laneHeight, laneTop, type Picture, pictureOf } from '../parts/laneCanvas'
 import { CopyCommand, Refused, Waiting } from '../parts/small'
@@ -51,7 +51,7 @@ const spanOf = ({ pieces, endsAt }: Lane): number => endsAt - (pieces[0]?.from ?
 
 function ordered(rows: readonly Lane[], order: Order): readonly Lane[] {
   if (order === 'length') return [...rows].sort((a, b) => spanOf(b) - spanOf(a))
-  if (order === 'reward') return [...rows].sort((a, b) => (b.reward ?? -1) - (a.reward ?? -1))
+  if (order === 'reward') return [...rows].sort((a, b) => byReward(a.reward, b.reward))
   return [...rows].sort((a, b) => (a.pieces[0]?.from ?? 0) - (b.pieces[0]?.from ?? 0))
 }
 
