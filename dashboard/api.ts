@@ -400,7 +400,10 @@ export interface Cluster {
     readonly oldest: number
     readonly next: number
     readonly lastAt: number | null
-    /** Number of records after the offset that the topic's consumer group has committed; null: none is committed. */
+    /**
+     * Number of records that the topic's consumer group has not done yet: those from its committed offset on. null: no
+     * offset is committed.
+     */
     readonly lag: number | null
   }[]
   readonly trees: readonly {

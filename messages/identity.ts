@@ -2,7 +2,8 @@
  * Identity of facts, and comparison of messages between runs.
  *
  * in   facts of one or several runs
- * out  a derived key for each fact; messages without their measured times; decisions without fields added later
+ * out  a derived key for each fact; messages without their measured times; decisions without the fields that earlier
+ *      versions of the code did not write
  * Invariant: two facts with the same key are one fact that was delivered or written twice. An epoch is not part of a
  * key: if a new owner takes a decision again, it is the same decision.
  */

@@ -2,8 +2,8 @@
  * Opens the GPU leases of a process: plans which GPUs its engines and its trainer get, by its role in the run.
  *
  * in   a run's options        out  leases for the supervisors of engines and trainer
- * Invariant: a plan that does not fit the machine is refused here, before anything of the run exists. A process that
- * starts neither an engine of its own nor a trainer does not look for GPUs.
+ * Invariant: a plan that does not fit the machine is refused here, before this process makes any part of the run. A
+ * process that starts neither an engine of its own nor a trainer does not look for GPUs.
  */
 import { visibleDevices, visibleVariable } from '../../backends/visibleDevices'
 import { type DeviceNeeds, deviceNeeds, devicePlan } from '../../config/devicePlan'

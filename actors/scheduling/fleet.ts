@@ -3,9 +3,9 @@
  *
  * in   engine.joined | left, weights.applied, engine.status, outcomes of turns, time
  * out  engines that accept turns from now on; engines that have to rest, and so leave, each named once
- * Invariant: an engine accepts turns once it has joined and has weights, and has given a sign of life (it joined,
- * loaded weights or sent a status) since this scheduler began, because the log may name an engine that died. Silence
- * counts only while this scheduler was running: a suspended process receives nothing.
+ * Invariant: an engine accepts turns once it has joined, has weights that are new enough for every turn under way, and
+ * has given a sign of life (it joined, loaded weights or sent a status) since this scheduler began, because the log may
+ * name an engine that died. Silence counts only while this scheduler was running: a suspended process receives nothing.
  */
 import type { EngineJoined, EngineLeft, TurnCompleted, TurnInterrupted, WeightsApplied } from '../../messages/facts'
 import type { EngineId, PolicyVersion } from '../../messages/ids'
@@ -106,14 +106,14 @@ export class EngineFleet {
 
   /**
    * Records a sign of life. Returns the `engine.joined` fact of the engine if this sign makes the engine accept turns,
-   * else undefined.
+   * else undefined. @param needed returns the policy version below which an engine gets no turns yet
    */
-  heard(engine: EngineId): EngineJoined | undefined {
+  heard(engine: EngineId, needed: () => PolicyVersion): EngineJoined | undefined {
     const joined = this.#joined.get(engine)
     if (joined === undefined) return undefined
     this.#heardAt.set(engine, this.#clock.now)
     const version = this.#applied.get(engine)
-    if (version === undefined || this.#active.has(engine)) return undefined
+    if (version === undefined || this.#active.has(engine) || version < needed()) return undefined
     this.#active.set(engine, version)
     return joined
   }
@@ -149,16 +149,18 @@ export class EngineFleet {
   }
 
   /**
-   * Sends to rest the engines that accept turns but have not loaded this version or a newer one `behindMs` after
-   * another such engine did, and lists them, so that turns stop waiting for them. Lists none while no engine has this
-   * version.
+   * Sends to rest the engines that have not loaded this version or a newer one, `behindMs` after an engine that accepts
+   * turns did and after they loaded what they have, and lists them, so that turns stop waiting for them. Lists none
+   * while no engine has this version.
    */
   behind(version: PolicyVersion): readonly Rest[] {
     const ready = [...this.#active].filter(([, one]) => one >= version)
     const since = Math.min(...ready.map(([engine]) => this.#appliedAt.get(engine)!))
-    if (ready.length === 0 || this.#clock.now - since < this.#behindMs) return []
-    return [...this.#active].flatMap(([engine, one]) =>
-      one >= version || this.#faults.get(engine)?.resting
+    if (ready.length === 0) return []
+    const isLate = (engine: EngineId) =>
+      this.#clock.now - Math.max(since, this.#appliedAt.get(engine)!) >= this.#behindMs
+    return [...this.#applied].flatMap(([engine, one]) =>
+      one >= version || this.#faults.get(engine)?.resting || !isLate(engine)
         ? []
         : [
             this.#sentToRest(

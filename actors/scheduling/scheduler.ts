@@ -5,11 +5,11 @@
  *      turn.completed | interrupted, control.obeyed, ticks
  * out  turn.assign, rollout.started at a trajectory's first assignment, trajectory.evict, ledger.status;
  *      turn.interrupted for a context that no engine can take;
- *      engine.left for an engine that is silent, slow, behind, or fails turn after turn, with turn.interrupted for
- *      every turn that ran on it
+ *      engine.left for an engine that is silent, slow, without the weights that turns need, or fails turn after turn,
+ *      with turn.interrupted for every turn that ran on it
  * Invariant: a turn is queued only while every engine that accepts turns samples from the turn's oldest allowed policy
- * version or a newer one. A turn goes only to engines that have sent a sign of life since this scheduler began. No turn
- * is assigned to any engine while one of them sleeps, or while the run is paused.
+ * version or a newer one; until then it waits aside (`early`). A turn goes only to engines that have sent a sign of life
+ * since this scheduler began. No turn is assigned to any engine while one of them sleeps, or while the run is paused.
  * The state is soft: a new scheduler learns the engines from the log and from their status, and the turns from the
  * coordinators, which ask again. The queue and the ledger (the account of each engine's KV cache) are mutable
  * objects, so an earlier state changes with them.
@@ -17,7 +17,7 @@
 import { createScheduler, type PolicyName, type Scheduler } from '../../kernels'
 import type { Command, EngineStatus, GenerateTurn, ReleaseTrajectory } from '../../messages/commands'
 import type { EngineLeft, Fact, TurnInterrupted } from '../../messages/facts'
-import { type EngineId, groupOf, policyVersion, type TrajectoryId } from '../../messages/ids'
+import { type EngineId, groupOf, type PolicyVersion, policyVersion, type TrajectoryId } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import type { Decision, Reactive } from '../../runtime/host/behaviour'
 import { pausedAfter } from '../ownership/orders'
@@ -169,9 +169,12 @@ function leave(state: SchedulerState, left: Pick<EngineLeft, 'engine' | 'retryAf
   for (const trajectory of state.scheduler.engineLeft(engine)) state.stranded.set(trajectory, engine)
 }
 
-/** Records a sign of life of an engine; an engine that has joined and has weights accepts turns from now on. */
+/**
+ * Records a sign of life of an engine. If it has joined and its weights are new enough for every turn under way, it
+ * accepts turns from now on: queued turns may go to any such engine.
+ */
 function hear(state: SchedulerState, engine: EngineId): void {
-  const joined = state.fleet.heard(engine)
+  const joined = state.fleet.heard(engine, () => newestNeeded(state))
   if (joined === undefined) return
   state.scheduler.engineJoined(joined)
   takeEarly(state)
@@ -181,14 +184,18 @@ function takeEarly(state: SchedulerState): void {
   for (const request of [...state.early.values()]) take(state, request)
 }
 
-/**
- * Lists engines to remove because they have not loaded, `behindMs` after another engine, the newest weights that a
- * waiting turn needs. Turns wait for all engines to load them, but not for ever.
- */
-function behind({ early, fleet }: SchedulerState): readonly Rest[] {
-  const asked = [...early.values()].map(({ minVersion }) => minVersion)
-  return asked.length === 0 ? [] : fleet.behind(policyVersion(Math.max(...asked)))
+/** Newest of the oldest policy versions that the turns under way allow; 0 if there are none. */
+function newestNeeded({ requests }: SchedulerState): PolicyVersion {
+  let newest = policyVersion(0)
+  for (const { minVersion } of requests.values()) if (minVersion > newest) newest = minVersion
+  return newest
 }
+
+/**
+ * Lists engines to remove because they have not loaded, `behindMs` after another engine, the newest weights that a turn
+ * needs. Turns wait for all engines to load them, but not for ever.
+ */
+const behind = (state: SchedulerState): readonly Rest[] => state.fleet.behind(newestNeeded(state))
 
 /**
  * Builds engine.left for engines that have to rest; the process that runs the engine lets it join again after

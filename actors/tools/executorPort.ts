@@ -37,7 +37,8 @@ export interface ExecutorPortOptions {
   /**
    * Expected time in ms from the report of a call's end to the arrival of the next call: the way to the dispatcher and
    * back. The executor offers one slot per worker. It also offers up to 64 slots for the calls that its workers end on
-   * average within this time plus 50 ms (the longest window of answers), so that the next calls already wait here.
+   * average within this time plus 50 ms (the longest time for which it gathers ended calls into one report), so that
+   * the next calls already wait here.
    * Default: 20.
    */
   readonly turnaroundMs?: number

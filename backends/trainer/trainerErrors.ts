@@ -45,7 +45,7 @@ export function late(method: string, timeoutMs: number): TroupeError {
   return new TroupeError('trainer.timeout', {
     boundary: 'trainer',
     retriable: true,
-    message: `the trainer's call ${method} had no answer within ${timeoutMs} ms and was cancelled`,
+    message: `the trainer did not answer the call ${method} within ${timeoutMs} ms, so the call was cancelled`,
   })
 }
 

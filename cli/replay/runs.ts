@@ -1,4 +1,4 @@
-/** `troupe replay runs`: lists the runs of a bus, the newest first; with --json, a line each. */
+/** `troupe replay runs`: lists the runs of a bus, the newest first; with --json, one JSON line for each run. */
 import type { Command } from 'commander'
 import { OpenRuns } from '../../dashboard/server/openRuns'
 import { fitColumns, roomOf } from '../io/fitColumns'

@@ -2,7 +2,7 @@
  * Compiles the TypeScript that `troupe train` loads, in a checkout, so that the first run begins some seconds sooner.
  * It runs while pip fetches packages.
  *
- * in   the sources, ts-node     out  the cache of cli/register.js, which later starts fill up by themselves
+ * in   the sources, ts-node     out  the cache of cli/register.js; what it lacks, later starts compile and add
  */
 const fs = require('node:fs')
 const path = require('node:path')

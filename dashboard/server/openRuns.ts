@@ -1,5 +1,6 @@
 /**
- * Lists the runs of a bus, each with a line for the page, and opens those that are looked at.
+ * Lists the newest runs of a bus (up to `mostListed`), each with a line for the page, for which it opens the run, and
+ * opens those that are looked at.
  *
  * in   a bus address        out  lines of runs; opened runs, shared by all readers
  * Invariant: when a run is opened and more than `mostOpen` are open, those used longest ago are closed; a run that a

@@ -1,7 +1,7 @@
 """Says what this machine lacks for the driver oci: makes what an environment needs, and removes it.
 
 in   nothing        out  one line of JSON: {"missing": [reason with its cure, ...], "filter": whether libseccomp is there}
-Invariant: no cgroup and no mount is left; an empty temporary directory stays if the overlay cannot be mounted.
+Invariant: no cgroup, mount or directory of its own is left.
 """
 
 import json
@@ -31,11 +31,13 @@ def mount_overlay():
     place = tempfile.mkdtemp()
     try:
         kernel.mount("probe", place, "tmpfs", kernel.MS_NODEV)
-        for name in ("lower", "upper", "work", "merged"):
-            os.mkdir(f"{place}/{name}")
-        kernel.mount("overlay", f"{place}/merged", "overlay", kernel.MS_NODEV, f"lowerdir={place}/lower,upperdir={place}/upper,workdir={place}/work")
-        kernel.unmount(f"{place}/merged")
-        kernel.unmount(place)
+        try:
+            for name in ("lower", "upper", "work", "merged"):
+                os.mkdir(f"{place}/{name}")
+            kernel.mount("overlay", f"{place}/merged", "overlay", kernel.MS_NODEV, f"lowerdir={place}/lower,upperdir={place}/upper,workdir={place}/work")
+            kernel.unmount(f"{place}/merged")
+        finally:
+            kernel.unmount(place)
     finally:
         os.rmdir(place)
 

@@ -2,8 +2,8 @@
  * Reads manifests of snapshots, which list what differs from the image, and compares two of them.
  *
  * in   digests of snapshots in the store        out  their entries; the paths at which two snapshots differ
- * Invariant: the paths leave out the saved shell state of the tool `bash`. A directory is among them only if it was
- * added or removed, or if both snapshots list it with different modes.
+ * Invariant: the paths leave out the saved shell state of the tool `bash`. A path that is a directory afterwards is among
+ * them only if it was added, or if both snapshots list it, with different modes or the first one not as a directory.
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -47,7 +47,10 @@ export class JsonBodies {
     }
   }
 
-  /** Gives the bytes of a request's body back to the budget, once nothing of it is held any more. */
+  /**
+   * Gives the bytes of a request's body back to the budget. To be called when the request's call is placed, since other
+   * bounds limit placed calls; for a request that ends without a call it happens by itself.
+   */
   release(response: ServerResponse): void {
     this.budget.give(this.held.get(response) ?? 0)
     this.held.delete(response)

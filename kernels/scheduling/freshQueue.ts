@@ -14,7 +14,7 @@ import { Heap, type HeapItem } from './heap'
 import type { LengthModel } from './lengthModel'
 import type { StartOrder } from './policy'
 
-/** Number of members of each group that begin before groups are ordered by length. */
+/** Number of members of a group that begin first: groups of which fewer have begun go ahead of all others. */
 const probes = 4
 /** Longest wait before the oldest member goes ahead of all others, as a multiple of a trajectory's mean lifetime. */
 const patienceLives = 20

@@ -40,8 +40,8 @@ const leastMargin = 0.1
  */
 const singleTurnOvercommit = 3
 /**
- * Overcommit before any trajectory has ended, if all waiting trajectories can begin with it. Without it, a few of them
- * would run last and alone.
+ * Least overcommit before any trajectory has ended, used if with it all trajectories that have not begun can begin. With
+ * less, a few of them would run last and alone.
  */
 const lastOvercommit = 1.5
 

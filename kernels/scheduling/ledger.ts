@@ -3,10 +3,11 @@
  *
  * in   engines that join, leave and report; trajectories that are placed, run, wait for a tool and are released
  * out  the holding of each trajectory (its tokens and state on its engine), and sums per engine, always up to date
- * The commitment of a trajectory in a tool halves every `toolHalfLifeMs`, since its KV may be evicted.
+ * The committed tokens (expected need) of a trajectory in a tool halve every `toolHalfLifeMs`, since its KV may be
+ * evicted.
  * Invariant: pure except for its own state: no clock, no randomness; times are arguments, in ms on one clock, whose
- * origin does not matter. Each operation on a trajectory is O(1) amortised; `leave` is O(holdings), `correct` O(groups
- * on the engine).
+ * origin does not matter. Each operation on a trajectory is O(1) amortised; `leave` is O(holdings of all
+ * engines), `correct` (comparison with an engine's report) O(groups on the engine).
  */
 import type { EngineId, GroupId, TrajectoryId } from '../../messages/ids'
 import { type EngineAccount, type EngineSpec, type Holding, KvAccount, type KvReport } from './kvAccount'

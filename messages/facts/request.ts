@@ -82,7 +82,8 @@ export interface RolloutRequested {
   readonly groupSize: number
   readonly purpose: Purpose
   /**
-   * Optimizer step that the rollout is meant for; for an evaluation or a measurement, the step after which it is made.
+   * Optimizer step that the rollout is meant for; for an evaluation or a measurement, the step after which it is made;
+   * 0 for a chat.
    */
   readonly step: number
   /**

@@ -83,6 +83,13 @@ async function list(options: HubOptions): Promise<z.output<typeof listing>> {
       done()
     }
   }
+  if (url !== undefined)
+    throw hubError(
+      'answer',
+      options,
+      `lists its files on more than ${maxPages} pages`,
+      'give the file itself: --from FILE',
+    )
   return found.sort((a, b) => (a.path < b.path ? -1 : 1))
 }
 

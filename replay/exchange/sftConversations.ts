@@ -1,6 +1,6 @@
 /**
  * Picks the trajectories of each task that serve as conversations for supervised fine-tuning: those that were answered,
- * have a reward and meet the thresholds, and of these the ones with the fewest sampled tokens.
+ * have a reward and meet the thresholds, and of these at most `perTask`, the ones with the fewest sampled tokens.
  *
  * in   trajectories, the thresholds that they must meet
  * out  conversations in the words that the model was shown and wrote

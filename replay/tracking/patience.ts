@@ -2,9 +2,10 @@
  * Waits after failures of a tracker or a receiver, longer each time, and gives up after a while.
  *
  * in   failures after which the same work may succeed later; successes
- * out  pauses that double from `everyMs` to 30 s; the error, thrown once the pauses add up to `patienceMs`
- * Invariant: while the run is not over (`isOver`) and the try is not the last (`isLast`), no error is thrown. After the
- * last try the error is thrown at once.
+ * out  pauses that double from `everyMs` to 30 s; the error, thrown at a failure when the run is over and the pauses of
+ *      the failures in a row add up to `patienceMs`
+ * Invariant: while the run is not over (`isOver`) and the try is not the last (`isLast`), no error is thrown, however
+ * long the failures last; their pauses count all the same. A failure of the last try throws at once.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { TroupeError } from '../../runtime/errors'

@@ -75,8 +75,9 @@ function reportOf(group: GroupId, all: readonly Trajectory[], config: RecipeConf
   const select = (variant: SelectionVariant) => selectGroup(members, { ...options, variant })
   const paper = select('paper')
   const decision = all.find(m => m.decision !== null)?.decision ?? null
-  const own = resultOf(select(config.selection.variant))
-  const recorded = decision === null ? null : recordedResult(decision)
+  const above = config.selection.positiveAbove
+  const own = resultOf(select(config.selection.variant), above)
+  const recorded = decision === null ? null : recordedResult(decision, above)
   return {
     group,
     size: all[0]?.request.groupSize ?? 0,
@@ -90,33 +91,43 @@ function reportOf(group: GroupId, all: readonly Trajectory[], config: RecipeConf
       weight,
     })),
     variants: {
-      paper: resultOf(paper),
-      release: resultOf(select('release')),
-      none: resultOf(select('none')),
-      dynamic: dynamicSampling(members),
+      paper: resultOf(paper, above),
+      release: resultOf(select('release'), above),
+      none: resultOf(select('none'), above),
+      dynamic: dynamicSampling(members, above),
     },
     recorded,
     agrees: recorded === null ? null : same(recorded, own),
   }
 }
 
-function resultOf(selection: Selection): VariantResult {
+function resultOf(selection: Selection, above: number): VariantResult {
   if (selection.kind === 'rejected') return rejected(selection.reason)
   const reason = selection.kind === 'whole' ? selection.reason : null
-  return { outcome: selection.kind, reason, ...keptOf(selection.kept) }
+  return { outcome: selection.kind, reason, ...keptOf(selection.kept, above) }
 }
 
-function recordedResult(decision: GroupSelected | GroupRejected): NonNullable<SelectionReport['recorded']> {
+function recordedResult(
+  decision: GroupSelected | GroupRejected,
+  above: number,
+): NonNullable<SelectionReport['recorded']> {
   if (decision.type === 'group.rejected') return { selection: '', ...rejected(decision.reason) }
   const outcome = decision.whole ? 'whole' : 'selected'
-  return { selection: decision.selection, outcome, reason: null, ...keptOf(decision.kept) }
+  return { selection: decision.selection, outcome, reason: null, ...keptOf(decision.kept, above) }
 }
 
-function dynamicSampling(members: readonly GroupMember[]): VariantResult {
+function dynamicSampling(members: readonly GroupMember[], above: number): VariantResult {
   if (members.length < 2) return rejected('too-few-rewarded')
   if (members.every(m => m.reward === members[0]!.reward)) return rejected('equal-rewards')
   const values = advantages(members.map(m => m.reward))
-  return { outcome: 'whole', reason: null, ...keptOf(members.map((m, i) => ({ ...m, advantage: values[i]! }))) }
+  return {
+    outcome: 'whole',
+    reason: null,
+    ...keptOf(
+      members.map((m, i) => ({ ...m, advantage: values[i]! })),
+      above,
+    ),
+  }
 }
 
 const rejected = (reason: string): VariantResult => ({
@@ -127,10 +138,13 @@ const rejected = (reason: string): VariantResult => ({
   keptNegatives: 0,
 })
 
-const keptOf = (kept: readonly { readonly member: number; readonly reward: number; readonly advantage: number }[]) => ({
+const keptOf = (
+  kept: readonly { readonly member: number; readonly reward: number; readonly advantage: number }[],
+  positiveAbove: number,
+) => ({
   advantages: Object.fromEntries(kept.map(k => [k.member, k.advantage])),
-  keptPositives: kept.filter(k => k.reward > 0).length,
-  keptNegatives: kept.filter(k => !(k.reward > 0)).length,
+  keptPositives: kept.filter(k => k.reward > positiveAbove).length,
+  keptNegatives: kept.filter(k => !(k.reward > positiveAbove)).length,
 })
 
 function same(a: VariantResult, b: VariantResult): boolean {

@@ -137,7 +137,7 @@ function missing(sha256: string, place: string, cause?: unknown): TroupeError {
     boundary: 'bus',
     retriable: false,
     message: `the blob ${sha256} cannot be read from ${place}${cause === undefined ? '' : `: ${asError(cause).message}`}`,
-    hint: 'copy the blob directory together with the log that refers to it; if the file is there, remove the cause',
+    hint: 'copy the blob directory together with the log that refers to it; if the file is there, mend what the message names',
     cause,
   })
 }

@@ -1,6 +1,6 @@
 /**
- * Makes an HTTP server that no client can crash or exhaust: connections, the time for headers, and the time in which an
- * answer is read are bounded, and a fault of a handler becomes an answer.
+ * Makes an HTTP server that no client can crash or exhaust: connections, the time for headers, and the time for which a
+ * client may read nothing of its answer are bounded, and a fault of a handler becomes an answer.
  *
  * in   a handler of requests, bounds        out  a server that does not listen yet
  * Invariant: nothing that a handler throws, at once or later, reaches the process: it is answered 500, or the

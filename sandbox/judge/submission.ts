@@ -49,7 +49,7 @@ const ECHO_CHARS = 200
 const MAX_FAULTS = 16
 /** Upper bound on the faults reported for a submission's `options`, so that faults of other fields have room. */
 const MAX_OPTION_FAULTS = 10
-/** Number of faults after which a batch's bad items get only one fault each, without its value. */
+/** Number of faults in a batch after which each further bad item gets one fault only, which leaves its value out. */
 const MAX_BATCH_FAULTS = 4096
 /** Number of items checked in one turn of the event loop. */
 const ITEMS_A_TURN = 256

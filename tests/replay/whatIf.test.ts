@@ -2,6 +2,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { Message } from '../../messages'
 import type { GroupSelected } from '../../messages/facts'
 import type { TokenDifference } from '../../replay/trajectories/diffTrajectories'
 import type { SelectionReport } from '../../replay/whatIf/explainSelection'
@@ -36,6 +37,19 @@ test('roc gives every group the decision that was recorded, and what the others 
   expect(people.stdout).toContain('p_format')
   expect((await replay('roc', `${selected[0]!.group}/3`, '--explain')).stdout).toBe(people.stdout)
   expect(people.stdout).toContain("today's code selects as recorded")
+})
+
+test('roc counts as positive what the recipe does: rewards above selection.positiveAbove', async () => {
+  const at = join(directory, 'above')
+  const above = (m: Message): Message =>
+    m.type === 'run.started'
+      ? { ...m, recipe: { ...m.recipe, selection: { ...(m.recipe.selection as object), positiveAbove: 1 } } }
+      : m
+  await saveHistory(at, changed(history, above))
+  const { stdout } = await troupeHere(['replay', 'roc', selected[0]!.group, '--bus', `lmdb:${at}`, '--json'])
+  const { variants } = JSON.parse(stdout) as SelectionReport
+  for (const { keptPositives, keptNegatives } of [variants.paper, variants.none, variants.dynamic])
+    expect([keptPositives, keptNegatives > 0]).toEqual([0, true])
 })
 
 test('roc says so, with exit code 1, where the record is not what the code would decide', async () => {

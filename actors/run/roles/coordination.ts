@@ -3,7 +3,8 @@
  * this process.
  *
  * in   requested rollouts, completed turns and tool calls, rewards; calls of agents, if the recipe has agents
- * out  requests for turns, tool calls and rewards; closed and decided groups
+ * out  requests for turns, tool calls, rewards and renderings; ends of rollouts; ends of groups, and for training groups
+ *      which rollouts are selected
  */
 
 import type { Renderer } from '../../../backends/renderer/renderer'

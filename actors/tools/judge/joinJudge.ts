@@ -43,8 +43,8 @@ export async function openFront(
   const { onStandingBy, leaseMs, ...rest } = options
   const { bus, name, onFailed } = options
   const troupe = await embedded(rest)
-  /** Closes what is open so far, the newest first. */
   const closers = [() => troupe.close()]
+  /** Closes what is open so far, the newest first. */
   const closeAll = async () => {
     for (const close of closers.splice(0).reverse()) await close()
   }

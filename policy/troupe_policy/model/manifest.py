@@ -72,7 +72,7 @@ def load_manifest(directory: Path, expected: str = "") -> dict | None:
     if not expected and not _is_ours(manifest):
         return None
     if not isinstance(manifest, dict) or not _names_files(manifest.get("files", {})):
-        raise corrupt(f"{file} is not the manifest of a checkpoint")
+        raise corrupt(f"{file} is no manifest that Troupe writes: expected a JSON object whose \"files\" have sha256 and bytes")
     written = manifest.get("format", 1)
     if not isinstance(written, int) or written > FORMAT:
         raise CheckpointError(

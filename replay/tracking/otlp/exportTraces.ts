@@ -81,10 +81,12 @@ export async function exportTraces(recorded: RecordedRun, options: ExportOptions
 
   for (;;) {
     const isLast = !follow || signal?.aborted === true
-    // `runs` is read first: once it has `run.finished`, `trajectories` is complete.
+    // `runs` is read first: then `trajectories` is read at least to what was written before `run.finished`.
     const ofRuns = await recorded.scan(
       'runs',
-      ({ message }) => {
+      entry => {
+        if (!counts(entry)) return
+        const { message } = entry
         if (message.type === 'run.finished') finished = message
         if (message.type === 'run.resumed') finished = undefined
       },

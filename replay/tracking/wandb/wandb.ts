@@ -4,8 +4,9 @@
  *
  * in   `run.started`, points of a run, `run.finished`        out  requests to the process (python/wandb_run.py), one
  * line each
- * Invariant: a request ends within `deadlineMs`. A process that failed is ended, and the next request starts another,
- * which logs the points that wandb's own files or the server lack, and online the alarms again.
+ * Invariant: a request ends within `deadlineMs`. A process that failed is ended. The next request starts another, which
+ * logs those points of the request that wandb's files (offline) or the server (online) lack, and online its alarms in
+ * any case.
  */
 import { type ChildProcessByStdio, spawn } from 'node:child_process'
 import { once } from 'node:events'

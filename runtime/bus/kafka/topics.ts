@@ -168,7 +168,7 @@ export class KafkaTopics {
     return new TroupeError('bus.topic_mismatch', {
       boundary: 'bus',
       retriable: false,
-      message: `topic ${topic} has ${setting}=${found}, expected ${wanted}: otherwise records of a run could be lost or refused`,
+      message: `topic ${topic} has ${setting}=${found}, expected ${wanted}: with the present value, records of a run could be lost or refused`,
       hint: `run kafka-configs.sh --bootstrap-server ${server} ${change}`,
     })
   }

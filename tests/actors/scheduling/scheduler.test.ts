@@ -335,6 +335,39 @@ test.each([
   },
 )
 
+test('an engine that joins with older weights gets no turn that needs newer ones, queued before or asked later', () => {
+  const r = rig()
+  const version = (name: string, number: number) => ({ ...applied(name), version: policyVersion(number) }) as Fact
+  r.tell(joined('a'))
+  r.tell(version('a', 6))
+  // Engine a runs 8 sequences, so two turns are queued when b joins.
+  for (let n = 0; n < 10; n++) r.decide({ ...asked(`g${n}`), minVersion: policyVersion(6) })
+  r.tell(joined('b'))
+  r.tell(version('b', 5))
+  r.pass(2, 'a', 'b')
+  r.decide({ ...asked('late'), minVersion: policyVersion(6) })
+  r.pass(57, 'a', 'b')
+  expect(r.assigned()).toEqual(Array.from({ length: 8 }, () => 'a'))
+  expect(r.facts).toEqual([])
+  r.tell(version('b', 6))
+  r.pass(1, 'a', 'b')
+  expect(r.assigned().slice(8)).toEqual(['b', 'b', 'b'])
+})
+
+test('an engine that joins with older weights and never loads newer ones rests', () => {
+  const r = rig()
+  r.tell(joined('a'))
+  r.tell({ ...applied('a'), version: policyVersion(6) } as Fact)
+  r.decide({ ...asked('g'), minVersion: policyVersion(6) })
+  r.pass(100, 'a')
+  r.tell(joined('b'))
+  r.tell({ ...applied('b'), version: policyVersion(5) } as Fact)
+  r.pass(59, 'a', 'b')
+  expect(r.facts).toEqual([])
+  r.pass(2, 'a', 'b')
+  expect(r.facts).toMatchObject([{ type: 'engine.left', engine: 'b' }])
+})
+
 describe('an engine that is far slower than the others', () => {
   const begun = () => {
     const r = rig()

@@ -308,6 +308,17 @@ async function hub(files: Readonly<Record<string, Buffer>>, seen: string[] = [])
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
 }
 
+test('from the hub: a listing of more than 200 pages is refused, not cut', async () => {
+  const files = Object.fromEntries(Array.from({ length: 201 }, (_, n) => [`${n}.jsonl`, Buffer.from('{}')]))
+  const options = { repo: 'a/b', paths: /^0\.jsonl$/, cache: file('pages') }
+  const { '200.jsonl': _last, ...whole } = files
+  expect(await hubFiles({ ...options, endpoint: await hub(whole, []) })).toHaveLength(1)
+  await expect(hubFiles({ ...options, endpoint: await hub(files, []) })).rejects.toMatchObject({
+    code: 'data.hub_answer',
+    message: expect.stringContaining('more than 200 pages'),
+  })
+})
+
 test('from the hub: the files of a split are fetched once, and read', async () => {
   const rows = (k: number) => Buffer.from(`${JSON.stringify({ question: `What is ${k}?`, answer: `${k}` })}\n`)
   const seen: string[] = []

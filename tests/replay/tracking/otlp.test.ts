@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import protobuf from 'protobufjs'
 import type { Fact, TurnAsked } from '../../../messages/facts'
+import { epoch } from '../../../messages/ids'
 import { openLog } from '../../../replay/log/recordedRun'
 import { exportTraces } from '../../../replay/tracking/otlp/exportTraces'
 import { spansOf } from '../../../replay/tracking/otlp/spans'
@@ -195,6 +196,27 @@ test('a live run is followed to its end, and the command says how many spans the
     expect((await watched).finished).toBeUndefined()
     const { code, stderr } = await troupe(['track', history.run, '--to', `otlp:${receiver.url}`, '--bus', bus]).done
     expect({ code, stderr }).toMatchObject({ code: 0, stderr: expect.stringMatching(/done, \d+ spans/) })
+  } finally {
+    await receiver.close()
+  }
+})
+
+test('the end of a run that a replaced learner wrote is no end', async () => {
+  const receiver = await startReceiver()
+  try {
+    const stale = join(directory, 'stale')
+    const at = history.records.findIndex(({ message }) => message.type === 'run.finished')
+    const { message: finished } = history.records[at]!
+    const claim = { type: 'draws.claimed', at: 0, owner: 'other', learnerEpoch: epoch(7) } as const
+    const records = [
+      ...history.records.slice(0, at),
+      { topic: 'runs', partition: 0, message: claim },
+      { topic: 'runs', partition: 0, message: { ...finished, learnerEpoch: epoch(3) } as Fact },
+      ...history.records.slice(at + 1),
+    ] as typeof history.records
+    await saveHistory(stale, { ...history, records })
+    expect((await exported(receiver.url, {}, `lmdb:${stale}`)).finished).toBeUndefined()
+    expect((await exported(receiver.url)).finished?.outcome).toBe('done')
   } finally {
     await receiver.close()
   }
