@@ -11,7 +11,7 @@ import { atLeast, atMost, type BenchReport, type Budget, describeMachine, printR
 import { policyRace, policyServer } from './support/vllm/policyRace'
 import { predictions } from './support/vllm/prediction'
 import { rolloutRace, rolloutServer } from './support/vllm/rolloutRace'
-import { type BenchServer, type BenchServerOptions, startBenchServer } from './support/vllm/server'
+import { type BenchServer, type BenchServerOptions, serverDtype, startBenchServer } from './support/vllm/server'
 
 type Part = () => Promise<Pick<BenchReport, 'metrics' | 'budgets'>>
 
@@ -70,7 +70,7 @@ export async function bench({ only }: { readonly only?: readonly string[] } = {}
     Object.assign(metrics, report.metrics)
     budgets.push(...report.budgets)
   }
-  return { bench: 'vllm', machine: describeMachine(), metrics, budgets }
+  return { bench: 'vllm', machine: `${describeMachine()}, vLLM in ${serverDtype}`, metrics, budgets }
 }
 
 if (require.main === module) {

@@ -49,9 +49,9 @@ export interface DrawOptions {
 }
 
 /**
- * Upper bound on the tasks in a row that a training draw skips because their prompts are too long; the number of the
- * source's tasks, if that is smaller. If the task after them is too long as well, the draw fails: then the limits are
- * too small, and the tasks are not at fault.
+ * Upper bound on the tasks that a training draw skips in a row because their prompts are too long. If the task after
+ * them is too long as well, or all tasks of the source are, the draw fails: then the limits are too small, and the tasks
+ * are not at fault.
  */
 const mostPassed = 1000
 
@@ -86,13 +86,15 @@ export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOp
      * kept: a rollout without room for an answer counts as not solved.
      */
     const next = async (): Promise<{ readonly task: Task; readonly tokens: Int32Array }> => {
-      for (let passed = 0; ; passed++) {
+      const passed = new Set<string>()
+      for (let looks = 1; ; looks++) {
         const task = taskAt(cursor++)
         const { tokens } = await renderer.prompt(task.messages, options.shownTools)
         const most = Math.min(options.promptTokens ?? limits.contextTokens, limits.contextTokens - 1)
         if (purpose !== 'train' || tokens.length <= most) return { task, tokens }
-        if (passed + 1 >= Math.min(source.size ?? mostPassed, mostPassed))
-          throw promptTooLong(passed + 1, task.id, tokens.length, most)
+        passed.add(task.id)
+        if (passed.size === source.size || looks > mostPassed)
+          throw promptTooLong(passed.size, task.id, tokens.length, most)
       }
     }
     for (const group of groups) {

@@ -38,7 +38,8 @@ export class EngineFleet {
   readonly #active = new Map<EngineId, PolicyVersion>()
   /** Time in ms, on `#clock` (the scheduler's running time), of the latest sign of life of each engine. */
   readonly #heardAt = new Map<EngineId, number>()
-  readonly #appliedAt = new Map<EngineId, number>()
+  /** Time on `#clock` since which an engine has lacked weights that turns need and that another engine has. */
+  readonly #lateSince = new Map<EngineId, number>()
   readonly #slow = new Map<EngineId, string>()
   #faults: EngineFaults = new Map()
   #paces: EnginePaces = new Map()
@@ -47,8 +48,8 @@ export class EngineFleet {
   /**
    * Starts with no engine joined.
    * @param silentMs milliseconds without a sign of life after which an engine has to leave
-   * @param behindMs milliseconds after one engine has loaded new weights at which an engine without them has to leave,
-   * if turns wait for them
+   * @param behindMs milliseconds for which an engine may lack weights that turns need and that another engine has; then
+   * it has to leave
    */
   constructor(silentMs: number, behindMs: number) {
     this.#silentMs = silentMs
@@ -77,7 +78,7 @@ export class EngineFleet {
     this.#joined.delete(engine)
     this.#applied.delete(engine)
     this.#heardAt.delete(engine)
-    this.#appliedAt.delete(engine)
+    this.#lateSince.delete(engine)
     this.#slow.delete(engine)
     this.#paces = unpaced(this.#paces, engine)
     return this.#active.delete(engine)
@@ -87,7 +88,6 @@ export class EngineFleet {
   applied({ engine, version }: WeightsApplied): boolean {
     if (!this.#joined.has(engine)) return false
     this.#applied.set(engine, version)
-    this.#appliedAt.set(engine, this.#clock.now)
     if (this.#active.has(engine)) this.#active.set(engine, version)
     return true
   }
@@ -149,26 +149,23 @@ export class EngineFleet {
   }
 
   /**
-   * Sends to rest the engines that have not loaded this version or a newer one, `behindMs` after an engine that accepts
-   * turns did and after they loaded what they have, and lists them, so that turns stop waiting for them. Lists none
-   * while no engine has this version.
+   * Sends to rest the engines that for `behindMs` have lacked weights which turns needed and an engine that accepts turns
+   * had, and lists them. @param version policy version that the turns under way need
    */
   behind(version: PolicyVersion): readonly Rest[] {
-    const ready = [...this.#active].filter(([, one]) => one >= version)
-    const since = Math.min(...ready.map(([engine]) => this.#appliedAt.get(engine)!))
-    if (ready.length === 0) return []
-    const isLate = (engine: EngineId) =>
-      this.#clock.now - Math.max(since, this.#appliedAt.get(engine)!) >= this.#behindMs
-    return [...this.#applied].flatMap(([engine, one]) =>
-      one >= version || this.#faults.get(engine)?.resting || !isLate(engine)
-        ? []
-        : [
-            this.#sentToRest(
-              engine,
-              `it is at version ${one}, ${this.#behindMs} ms after another engine loaded version ${version}`,
-            ),
-          ],
-    )
+    const isThere = [...this.#active.values()].some(one => one >= version)
+    return [...this.#applied].flatMap(([engine, one]) => {
+      if (one >= version) {
+        this.#lateSince.delete(engine)
+        return []
+      }
+      if (!isThere) return []
+      const since = this.#lateSince.get(engine) ?? this.#clock.now
+      this.#lateSince.set(engine, since)
+      if (this.#clock.now - since < this.#behindMs || this.#faults.get(engine)?.resting) return []
+      const reason = `it is at version ${one}, and for ${this.#behindMs} ms has lacked weights that turns need and another engine has`
+      return [this.#sentToRest(engine, reason)]
+    })
   }
 
   /**

@@ -57,8 +57,8 @@ export interface SchedulerOptions {
    */
   readonly silentMs?: number
   /**
-   * Time in ms that turns wait for an engine without the weights that they need, from when another engine has loaded
-   * them; then that engine is removed. Default: 60,000.
+   * Time in ms for which an engine may lack weights that turns need and another engine has; then that engine is removed.
+   * Default: 60,000.
    */
   readonly behindMs?: number
 }
@@ -170,11 +170,12 @@ function leave(state: SchedulerState, left: Pick<EngineLeft, 'engine' | 'retryAf
 }
 
 /**
- * Records a sign of life of an engine. If it has joined and its weights are new enough for every turn under way, it
- * accepts turns from now on: queued turns may go to any such engine.
+ * Records a sign of life of an engine. If it has joined and its weights are new enough for every turn under way but the
+ * early ones, it accepts turns from now on: queued turns may go to any such engine.
  */
 function hear(state: SchedulerState, engine: EngineId): void {
-  const joined = state.fleet.heard(engine, () => newestNeeded(state))
+  const { requests, early } = state
+  const joined = state.fleet.heard(engine, () => newestNeeded(requests, early))
   if (joined === undefined) return
   state.scheduler.engineJoined(joined)
   takeEarly(state)
@@ -184,18 +185,22 @@ function takeEarly(state: SchedulerState): void {
   for (const request of [...state.early.values()]) take(state, request)
 }
 
-/** Newest of the oldest policy versions that the turns under way allow; 0 if there are none. */
-function newestNeeded({ requests }: SchedulerState): PolicyVersion {
+/** Newest of the oldest policy versions that these requests allow, without those in `except`; 0 if there are none. */
+function newestNeeded(
+  requests: SchedulerState['requests'],
+  except: ReadonlyMap<TrajectoryId, unknown> = new Map(),
+): PolicyVersion {
   let newest = policyVersion(0)
-  for (const { minVersion } of requests.values()) if (minVersion > newest) newest = minVersion
+  for (const [trajectory, { minVersion }] of requests)
+    if (minVersion > newest && !except.has(trajectory)) newest = minVersion
   return newest
 }
 
 /**
- * Lists engines to remove because they have not loaded, `behindMs` after another engine, the newest weights that a turn
- * needs. Turns wait for all engines to load them, but not for ever.
+ * Lists engines to remove because they have lacked, for `behindMs`, the newest weights that a turn needs. Early turns
+ * wait for all engines that accept turns to load them, but not for ever.
  */
-const behind = (state: SchedulerState): readonly Rest[] => state.fleet.behind(newestNeeded(state))
+const behind = ({ fleet, requests }: SchedulerState): readonly Rest[] => fleet.behind(newestNeeded(requests))
 
 /**
  * Builds engine.left for engines that have to rest; the process that runs the engine lets it join again after

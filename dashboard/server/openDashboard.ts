@@ -120,7 +120,8 @@ function requestHandler(
           ? new TroupeError('dashboard.bad_query', {
               boundary: 'cli',
               retriable: false,
-              message: 'the URL of the request has a malformed escape; expected % and two hexadecimal digits',
+              message:
+                'the URL of the request has a malformed escape: expected UTF-8, as % and two hexadecimal digits for each byte',
             })
           : asError(thrown)
       const code = error instanceof TroupeError ? error.code : 'dashboard.failed'

@@ -3,14 +3,16 @@
 in   connections to 127.0.0.1:3128 in the environment's network namespace
 out  the same bytes on the Unix socket `proxy`, and its answers back (relay.py)
 Invariant: of the environment's namespaces, this process joins only the network namespace. It dies with its parent: the
-keeper, or Troupe's process for the driver `docker`. At most 64 connections are open; a further one is closed at once.
+keeper, or Troupe's process for the driver `docker`. At most 64 connections are open, beside 64 that are about to close;
+a further one is closed at once.
 """
 
 import os
-import selectors
+import select
 import signal
 import socket
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import kernel  # noqa: E402
@@ -63,34 +65,37 @@ def listen(pidfd):
 
 
 def serve(listener):
-    loop = selectors.DefaultSelector()
-    loop.register(listener, selectors.EVENT_READ, None)
-    opened = 0
+    poll = select.epoll()
+    poll.register(listener, select.EPOLLIN)
+    relays = relay.Relays(poll, MOST)
     while True:
-        ended = set()
-        for key, events in loop.select():
-            if key.data is None:
-                near, _ = listener.accept()
-                if opened < MOST:
-                    opened += connect(loop, near)
-                else:
-                    near.close()
-            elif key.data not in ended and key.data.step(key.fileobj, events):
-                ended.add(key.data)
-        opened -= len(ended)
+        events = dict(poll.poll(relays.seconds))
+        arrived = events.pop(listener.fileno(), 0)
+        relays.step(events)
+        # New connections come last: they may get the descriptor of one that was closed above.
+        if arrived:
+            accept(listener, relays)
 
 
-def connect(loop, near):
-    """Connects a client to the proxy. Returns the number of relays that this opened: 1, or 0 if the proxy is gone."""
-    far = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+def accept(listener, relays):
+    """Connects a waiting client to the proxy, or closes its connection if MOST are open or the proxy is gone."""
     try:
-        far.connect("proxy")
+        near, _ = listener.accept()
     except OSError:
+        time.sleep(0.1)  # The system has no descriptor or memory left: the client waits.
+        return
+    if relays.open >= MOST:
         near.close()
-        far.close()
-        return 0
-    relay.Relay(loop, near, far)
-    return 1
+        return
+    far = None
+    try:
+        far = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        far.connect("proxy")
+        relays.add(near, far)
+    except OSError:
+        near.close()  # Closing also ends what epoll watches.
+        if far is not None:
+            far.close()
 
 
 def main(pid, directory):

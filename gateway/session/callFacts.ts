@@ -2,8 +2,8 @@
  * Makes the facts of a call: `call.started`, and `call.finished` for its answer or its failure.
  *
  * in   a request at its place; what an engine generated        out  `call.started`, `call.finished`
- * A fact is one plain literal, unless it has `opensThinking` or `entropies`: V8 gives an object that grows after a spread a hidden class of its own, which takes
- * microseconds and about 500 bytes for each call, and slows every later access.
+ * A fact is one plain literal, unless it has `opensThinking` or `entropies`: V8 gives an object that grows after a spread
+ * a hidden class of its own, which takes microseconds and about 500 bytes for each call, and slows every later access.
  */
 import type { CallFinished, CallStarted } from '../../messages/facts'
 import { engineId } from '../../messages/ids'

@@ -44,7 +44,7 @@ const maxPages = 200
  * Downloads the files; resolves with their local paths.
  * @throws TroupeError data.hub_unreachable: no connection, or no answer in time. data.hub_refused: the set needs a
  * token or accepted terms. data.hub_missing: no such data set, revision or file, or no file with a wanted path.
- * data.hub_answer: another HTTP status than 2xx, 401, 403 and 404; no list of files; or a listed path that leads out of
+ * data.hub_answer: another HTTP status than 2xx, 401, 403 and 404; no list of files, or one of over 200 pages; or a listed path that leads out of
  * the cache. data.hub_broken: a download ended early, or its file could not be written.
  */
 export async function hubFiles(options: HubOptions): Promise<readonly string[]> {

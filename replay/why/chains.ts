@@ -157,7 +157,10 @@ function unassigned(evidence: Evidence, who: Answerers, minVersion: number): rea
     const says = `no engine takes turns: ${left.length === 0 ? 'none has joined' : `${left.join(', ')} left`}`
     return [{ ...scheduler, says }, ...left.slice(0, 1).map(who.engine)]
   }
-  const behind = present.filter(([, { version }]) => (version ?? -1) < minVersion)
+  // An engine that joined with older weights accepts no turns yet: no turn waits for it while another engine has them.
+  const isBehind = ([, { version }]: (typeof present)[number]) => (version ?? -1) < minVersion
+  const accepting = present.filter(([id, { joined }]) => (evidence.accounts.get(id)?.at ?? 0) >= joined!.at)
+  const behind = (present.every(isBehind) ? present : accepting).filter(isBehind)
   if (behind.length > 0) {
     const [id, { version }] = behind[0]!
     const has = version === null ? 'has no weights' : `has policy version ${version}`

@@ -89,6 +89,8 @@ export interface Evidence {
   readonly executors: ReadonlyMap<ExecutorId, Known<OfferSlots>>
   /** Scheduler's assignment (`turn.assign`) of each attempt at a turn, by `group/member#turn#attempt`. */
   readonly assigned: ReadonlyMap<string, Known<EngineId>>
+  /** Latest `ledger.status` about each engine, which the scheduler writes for engines that accept turns. */
+  readonly accounts: ReadonlyMap<EngineId, LastEvent>
   /** Command `turn.generate` of each attempt at a turn, by the same key as `assigned`. */
   readonly generated: ReadonlyMap<string, LastEvent>
   /** Dispatcher's assignment (`tools.assign`) of each attempt at a tool call, by `group/member#turn#call#attempt`. */

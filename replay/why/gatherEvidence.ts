@@ -41,6 +41,7 @@ export function gatherEvidence(entries: Iterable<Entry> = []): Gathering {
   const engines = new Map<EngineId, Writable<EngineEvidence>>()
   const executors = new Map<ExecutorId, Known<OfferSlots>>()
   const assigned = new Map<string, Known<EngineId>>()
+  const accounts = new Map<EngineId, LastEvent>()
   const generated = new Map<string, LastEvent>()
   const dispatched = new Map<string, Known<ExecutorId>>()
   const executed = new Map<string, LastEvent>()
@@ -256,6 +257,7 @@ export function gatherEvidence(entries: Iterable<Entry> = []): Gathering {
         return
       }
       case 'ledger.status':
+        accounts.set(command.engine, event)
         one.scheduler = newer(one.scheduler, event)
         return
       case 'engine.status':
@@ -300,7 +302,8 @@ export function gatherEvidence(entries: Iterable<Entry> = []): Gathering {
   return {
     take,
     evidence: () => ({
-      ...{ ...one, rollouts, groups, engines, executors, assigned, generated, dispatched, executed, verifications },
+      ...{ ...one, rollouts, groups, engines, executors, assigned, accounts },
+      ...{ generated, dispatched, executed, verifications },
       ...{ owners, alarms, trees: treesOf([...actors.values()], one.begun?.at ?? 0) },
       drawn: new Map([...drawn].filter(([step]) => step > one.done)),
       evaluations: [...evaluations.values()],

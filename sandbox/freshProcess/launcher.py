@@ -203,20 +203,22 @@ def empty():
 
 
 def run(call, c, launcher, awaited):
-    """In the child: sets the limits, drops root's capabilities, reads the code, closes descriptors 3 to 4095, then runs
-    the code.
+    """In the child: reads the code, sets the limits, drops root's capabilities, reports that the code begins, closes
+    descriptors 3 to 4095, then runs the code.
     """
     os.setsid()
     c("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != launcher:
         os._exit(1)
-    confine(call, c)
+    os.umask(0o077)
     os.chdir(call.directory)
     source = receive(call.code_bytes)
     with open("main.py", "wb") as file:  # The source is written to a file, so that a traceback shows the user's lines.
         file.write(source)
+    confine(call, c)
     os.write(CONTROL, b"begun %d\n" % os.getpid())
     os.closerange(CONTROL, 4096)
+    expose(c)
     sys.path[:] = [path for path in sys.path if path not in call.packages] + call.packages
     signal.pthread_sigmask(signal.SIG_UNBLOCK, awaited)
     limit(resource.RLIMIT_AS, call.memory_bytes)
@@ -230,16 +232,21 @@ def confine(call, c):
     limit(resource.RLIMIT_CORE, 0)
     if call.processes >= 0:
         limit(resource.RLIMIT_NPROC, call.processes)
-    c("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)  # Without this call, the /proc files of this process would belong to root.
+    c("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    if os.geteuid() == 0:  # Without capabilities, root cannot trace the launcher, mount, or raise a limit.
+        c("capset", CAPABILITY_VERSION_3.to_bytes(4, sys.byteorder) + bytes(4), bytes(24))
+
+
+def expose(c):
+    """Gives this process its /proc files, which belong to root until then. From here on, code of the same user can trace
+    it: it must have closed CONTROL.
+    """
+    c("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")  # When memory runs short, the kernel kills this process first.
     except OSError:
         pass
-    c("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    if os.geteuid() == 0:  # Without capabilities, root cannot trace the launcher, mount, or raise a limit.
-        c("capset", CAPABILITY_VERSION_3.to_bytes(4, sys.byteorder) + bytes(4), bytes(24))
-    os.umask(0o077)
 
 
 def limit(kind, most):

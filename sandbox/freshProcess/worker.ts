@@ -122,16 +122,14 @@ export default function run(task: LaneTask): Promise<LaneOutcome> {
         stdoutBytes: stdout.total(),
         stderrBytes: stderr.total(),
       }
+      const hasBegun = Atomics.load(cells, SLOT.child) > 0
+      const { done } = report
       if (Atomics.load(cells, SLOT.stop)) resolve({ kind: 'stopped' })
-      else if (report.done) resolve({ kind: 'ended', ...streams, ...report.done })
-      else if (report.failed || Atomics.load(cells, SLOT.child) === 0) {
-        const why =
-          report.failed ??
-          (late
-            ? `it did not begin within ${START_MS} ms`
-            : code === null
-              ? `it was ended by ${signal}`
-              : `it ended with exit code ${code}`)
+      else if (done && (hasBegun || done.status === 'timeout')) resolve({ kind: 'ended', ...streams, ...done })
+      else if (report.failed || !hasBegun) {
+        const end = done ?? { signal, exitCode: code }
+        const how = end.signal === null ? `it ended with exit code ${end.exitCode}` : `it was ended by ${end.signal}`
+        const why = report.failed ?? (late ? `it did not begin within ${START_MS} ms` : how)
         resolve({ kind: 'failed', message: `the interpreter could not start the code: ${why}` })
       } else {
         // The launcher was killed before it reported: by the code, by the kernel for lack of memory, or by the

@@ -21,6 +21,8 @@ print(listener.getsockname()[1], flush=True)
 forward.serve(listener)
 `
 const BIG = 8 << 20
+/** Bytes that fit the buffers between proxy and client, so that the proxy can close before the client reads. */
+const GONE = 150_000
 
 let directory: string
 let forwarder: ChildProcess
@@ -42,7 +44,10 @@ afterAll(async () => {
   rmSync(directory, { recursive: true, force: true })
 })
 
-/** `echo`: sends back what it gets, after the client's end. `big`: sends BIG bytes. `last`: ends, then counts. */
+/**
+ * `echo`: sends back what it gets, after the client's end. `big`: sends BIG bytes. `last`: ends, then counts. `idle`:
+ * answers, and closes 50 ms later as a server does with an idle connection. `gone`: sends BIG bytes and closes.
+ */
 function answer(socket: Socket): void {
   let got = ''
   socket.on('error', () => undefined)
@@ -50,6 +55,11 @@ function answer(socket: Socket): void {
     got += part
     if (got === 'big') socket.end(Buffer.alloc(BIG, 'b'))
     if (got === 'last') socket.end('bye')
+    if (got === 'idle') {
+      socket.write('answer')
+      setTimeout(() => socket.destroy(), 50)
+    }
+    if (got === 'gone') socket.write(Buffer.alloc(GONE, 'g'), () => socket.destroy())
     if (got.length === 4 + BIG) counted(got.length)
   })
   socket.on('end', () => {
@@ -106,4 +116,28 @@ test('64 connections are open at most, and ended ones count no more', async () =
     const answers = sockets.map(socket => all(socket.end('echo')))
     expect(new Set(await Promise.all(answers))).toEqual(new Set(['echo']))
   }
+})
+
+test('connections that the proxy has closed count no more, though their clients keep them', async () => {
+  const kept = await Promise.all(Array.from({ length: 64 }, client))
+  for (const socket of kept) {
+    socket.write('idle')
+    expect(String(await once(socket, 'data'))).toBe('answer')
+  }
+  await sleep(500)
+  const fresh = await client()
+  fresh.end('echo fresh')
+  expect(await all(fresh)).toBe('echo fresh')
+  for (const socket of kept) socket.destroy()
+})
+
+test('a client that still sends when the proxy has closed gets all that the proxy sent', async () => {
+  const socket = await client()
+  socket.pause()
+  socket.write('gone')
+  await sleep(300)
+  socket.write('more')
+  await sleep(100)
+  socket.write('and more')
+  expect((await all(socket)).length).toBe(GONE)
 })

@@ -2,12 +2,13 @@
  * The launcher of level `none` reports that the code began before the code can act on the launcher: code that kills or
  * stops its launcher at once has begun, and its call is never taken for a failure of the sandbox.
  */
-import { spawn } from 'node:child_process'
-import { mkdtempSync, rmSync } from 'node:fs'
+import { execFileSync, spawn } from 'node:child_process'
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import type { Duplex } from 'node:stream'
 import { pythonPath } from '../../runtime/python'
+import { canMount, onSmallDisk } from '../support/smallDisk'
 
 const LAUNCHER = resolve(__dirname, '../../sandbox/freshProcess/launcher.py')
 /** Runs the launcher with a fork that gives the child a head start, as a busy machine may. */
@@ -41,14 +42,37 @@ test.each([
   })
   const control = launcher.stdio[3] as Duplex
   let report = ''
+  const kill = () => launcher.kill('SIGKILL')
+  const fallback = setTimeout(kill, 20_000)
   control.setEncoding('latin1').on('data', text => {
     report += text
+    kill() // It may be stopped.
   })
   control.on('error', () => undefined)
   control.write(code)
   const ended = new Promise(done => launcher.once('exit', done))
-  const timer = setTimeout(() => launcher.kill('SIGKILL'), 1500)
   await ended
-  clearTimeout(timer)
+  clearTimeout(fallback)
   expect(report).toMatch(/^begun \d+\n/)
 })
+
+const onDisk = canMount ? test : test.skip
+onDisk(
+  'code that does not fit the disk has not begun: the call has failed, not the code',
+  () => {
+    const disk = join(base, 'disk')
+    mkdirSync(disk)
+    const run = `
+require('./cli/register.js')
+require('./sandbox/index.ts').openSandbox({ level: 'none' }).then(async sandbox => {
+  const run = code => sandbox.run({ id: 'x', timeoutMs: 10000, code }).then(r => r.status, e => e.code + ' ' + e.retriable)
+  console.log(await run('#'.repeat(6 << 20)), await run('print(1)'))
+  await sandbox.close()
+})`
+    const [command, ...words] = onSmallDisk(disk, 4, process.execPath, '-e', run)
+    const env = { ...process.env, TMPDIR: disk }
+    const said = execFileSync(command!, words, { cwd: resolve(__dirname, '../..'), env, encoding: 'utf8' })
+    expect(said).toBe('sandbox.start_failed true ok\n')
+  },
+  60_000,
+)

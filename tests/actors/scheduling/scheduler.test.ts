@@ -328,7 +328,7 @@ test.each([
     expect(r.facts).toMatchObject([
       {
         ...{ type: 'engine.left', engine: 'b', retryAfterMs: 5000 },
-        reason: `it is at version 0, ${1000 * seconds} ms after another engine loaded version 1`,
+        reason: `it is at version 0, and for ${1000 * seconds} ms has lacked weights that turns need and another engine has`,
       },
     ])
     expect(r.assigned()).toEqual(['a'])
@@ -366,6 +366,46 @@ test('an engine that joins with older weights and never loads newer ones rests',
   expect(r.facts).toEqual([])
   r.pass(2, 'a', 'b')
   expect(r.facts).toMatchObject([{ type: 'engine.left', engine: 'b' }])
+})
+
+test('an engine that is always behind rests, though the others go on to newer weights meanwhile', () => {
+  const r = rig()
+  const version = (name: string, number: number) => ({ ...applied(name), version: policyVersion(number) }) as Fact
+  r.tell(joined('a'))
+  r.tell(version('a', 6))
+  r.decide({ ...asked('g6'), minVersion: policyVersion(6) })
+  r.tell(joined('b'))
+  r.tell(version('b', 5))
+  for (const number of [7, 8]) {
+    r.pass(25, 'a', 'b')
+    r.tell(version('a', number))
+    r.decide({ ...asked(`g${number}`), minVersion: policyVersion(number) })
+    r.tell(version('b', number - 1))
+  }
+  expect(r.facts).toEqual([])
+  r.pass(15, 'a', 'b')
+  expect(r.facts).toMatchObject([{ type: 'engine.left', engine: 'b' }])
+})
+
+test('an engine that has joined behind takes turns once none under way needs newer weights, and new ones wait for it', () => {
+  const r = rig()
+  const version = (name: string, number: number) => ({ ...applied(name), version: policyVersion(number) }) as Fact
+  r.tell(joined('a'))
+  r.tell(version('a', 6))
+  const first = { ...asked('g6'), minVersion: policyVersion(6) }
+  r.decide(first)
+  r.tell(joined('b'))
+  r.tell(version('b', 5))
+  r.pass(1, 'a', 'b')
+  r.tell({ ...completed(first, answer('4')), engine: engineId('a') })
+  r.decide({ type: 'trajectory.release', trajectory: first.trajectory, outcome: 'answered' })
+  r.decide({ ...asked('g7'), minVersion: policyVersion(7) })
+  r.pass(1, 'a', 'b')
+  r.tell(version('a', 7))
+  r.pass(10, 'a', 'b')
+  expect(r.assigned()).toEqual(['a'])
+  r.tell(version('b', 7))
+  expect(r.assigned()).toHaveLength(2)
 })
 
 describe('an engine that is far slower than the others', () => {

@@ -4,8 +4,17 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Message } from '../../../messages'
 import type { ActorStatus, EngineStatus, GenerateTurn, OfferSlots } from '../../../messages/commands'
-import type { Fact } from '../../../messages/facts'
-import { engineId, epoch, executorId, groupId, policyVersion, runId, type TrajectoryId } from '../../../messages/ids'
+import type { EngineJoined, Fact } from '../../../messages/facts'
+import {
+  type EngineId,
+  engineId,
+  epoch,
+  executorId,
+  groupId,
+  policyVersion,
+  runId,
+  type TrajectoryId,
+} from '../../../messages/ids'
 import { routeOf } from '../../../messages/topics'
 import { answerers } from '../../../replay/why/answerers'
 import { owedBy, rolloutWaits } from '../../../replay/why/chains'
@@ -32,6 +41,7 @@ const now = 1_000_000
 const group = groupId('s0001.0000')
 const id = `${group}/0` as TrajectoryId
 const e0 = engineId('e0')
+const e1 = engineId('e1')
 const box = executorId('box')
 
 const actor = (path: string, change: Partial<ActorStatus> = {}): ActorStatus => ({
@@ -168,6 +178,27 @@ test.each<[string, readonly Message[], object]>([
   ],
 ])('%s', (_, messages, expected) => {
   expect(owed(why(messages))).toMatchObject(expected)
+})
+
+test.each<[readonly EngineId[], string | RegExp]>([
+  [[e1], 'the turn needs policy version 1; engine e1 has policy version 0'],
+  [[], /^the turn waits in the queue for room on an engine \(e0: /],
+])('a turn that needs newer weights, and an engine that lacks them: accepting %p', (accepting, says) => {
+  const joined = begun.find(({ type }) => type === 'engine.joined') as EngineJoined
+  const found = why([
+    ...begun.map(m => (m.type === 'rollout.requested' ? { ...m, minVersion: policyVersion(1) } : m)),
+    { ...joined, engine: e1 },
+    { type: 'weights.applied', at: now - 58_000, engine: e1, version: policyVersion(0), digest: 'd' },
+    { type: 'weights.applied', at: now - 42_000, engine: e0, version: policyVersion(1), digest: 'd' },
+    ask,
+    generate,
+    ...[e0, e1].map(engine => ({ ...status(now - 500), engine })),
+    ...[e0, ...accepting].map(engine => ({ ...ledger(now - 500), engine }) as Message),
+  ])
+  const chain = found.waits[0]!.oldest.chain
+  expect(chain.find(({ name }) => name === 'scheduler')?.says).toEqual(
+    typeof says === 'string' ? says : expect.stringMatching(says),
+  )
 })
 
 describe('a tool call', () => {
