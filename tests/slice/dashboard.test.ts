@@ -61,7 +61,9 @@ describeInBrowser()('a run and its page', () => {
       over = await Promise.race([isOver, page.waitForTimeout(200).then(() => undefined)])
     }
     expect(await run.done).toMatchObject({ code: 0 })
-    expect([...seen]).toEqual(expect.arrayContaining(['0 of 2', '1 of 2']))
+    // A busy machine may go from the first step to the second between two updates of the page.
+    expect([...seen]).toContain('0 of 2')
+    expect(['1 of 2', '2 of 2'].some(later => seen.has(later))).toBe(true)
     expect(complaints).toEqual([])
   })
 
