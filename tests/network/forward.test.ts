@@ -9,6 +9,7 @@ import { connect, createServer, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { until } from '../support/until'
 
 const programs = join(__dirname, '../../environments/keeper')
 /** Serves a listener of this machine's loopback, in place of one inside an environment; prints its port. */
@@ -124,10 +125,11 @@ test('connections that the proxy has closed count no more, though their clients 
     socket.write('idle')
     expect(String(await once(socket, 'data'))).toBe('answer')
   }
-  await sleep(500)
-  const fresh = await client()
-  fresh.end('echo fresh')
-  expect(await all(fresh)).toBe('echo fresh')
+  await until(async () => {
+    const fresh = await client()
+    fresh.end('echo fresh')
+    return (await all(fresh)) === 'echo fresh'
+  }, 10_000)
   for (const socket of kept) socket.destroy()
 })
 
