@@ -38,7 +38,7 @@ function mountOf(path: string, mounts: string): { readonly type?: string; readon
     .split('\n')
     .map(line => line.split(' '))
     .filter(([, point]) => point !== undefined && `${path}/`.startsWith(point === '/' ? '/' : `${point}/`))
-    // Of the mounts above the path, the one with the longest mount point holds it; of two at one point, the later one.
+    // The path lies on the mount with the longest mount point above it; of two mounts at one point, on the later one.
     .reduce((best, one) => (one[1]!.length >= (best[1] ?? '').length ? one : best), [] as string[])
   return { ...(type === undefined ? {} : { type }), options: options.split(',') }
 }

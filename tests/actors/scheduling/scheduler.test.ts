@@ -20,8 +20,8 @@ const joined = (name: string): EngineJoined => ({
   },
   ...{ maxSequences: 8, contextTokens: 1024, prefixSharing: false, prioritySign: -1 },
 })
-const applied = (name: string): Fact => ({
-  ...{ type: 'weights.applied', at: 0, engine: engineId(name), version: policyVersion(0), digest: '' },
+const applied = (name: string, version = 0): Fact => ({
+  ...{ type: 'weights.applied', at: 0, engine: engineId(name), version: policyVersion(version), digest: '' },
 })
 const status = (name: string): EngineStatus => ({
   ...{ type: 'engine.status', at: 0, engine: engineId(name), version: policyVersion(0), kvTokens: 4096 },
@@ -321,7 +321,7 @@ test.each([
     r.decide({ ...asked('g'), minVersion: policyVersion(1) })
     r.pass(seconds + 40, 'a', 'b') // nobody has them: nobody is late
     expect(r.facts).toEqual([])
-    r.tell({ ...applied('a'), version: policyVersion(1) } as Fact)
+    r.tell(applied('a', 1))
     r.pass(seconds - 1, 'a', 'b')
     expect(r.assigned()).toEqual([])
     r.pass(2, 'a', 'b')
@@ -337,19 +337,18 @@ test.each([
 
 test('an engine that joins with older weights gets no turn that needs newer ones, queued before or asked later', () => {
   const r = rig()
-  const version = (name: string, number: number) => ({ ...applied(name), version: policyVersion(number) }) as Fact
   r.tell(joined('a'))
-  r.tell(version('a', 6))
+  r.tell(applied('a', 6))
   // Engine a runs 8 sequences, so two turns are queued when b joins.
   for (let n = 0; n < 10; n++) r.decide({ ...asked(`g${n}`), minVersion: policyVersion(6) })
   r.tell(joined('b'))
-  r.tell(version('b', 5))
+  r.tell(applied('b', 5))
   r.pass(2, 'a', 'b')
   r.decide({ ...asked('late'), minVersion: policyVersion(6) })
   r.pass(57, 'a', 'b')
   expect(r.assigned()).toEqual(Array.from({ length: 8 }, () => 'a'))
   expect(r.facts).toEqual([])
-  r.tell(version('b', 6))
+  r.tell(applied('b', 6))
   r.pass(1, 'a', 'b')
   expect(r.assigned().slice(8)).toEqual(['b', 'b', 'b'])
 })
@@ -357,11 +356,11 @@ test('an engine that joins with older weights gets no turn that needs newer ones
 test('an engine that joins with older weights and never loads newer ones rests', () => {
   const r = rig()
   r.tell(joined('a'))
-  r.tell({ ...applied('a'), version: policyVersion(6) } as Fact)
+  r.tell(applied('a', 6))
   r.decide({ ...asked('g'), minVersion: policyVersion(6) })
   r.pass(100, 'a')
   r.tell(joined('b'))
-  r.tell({ ...applied('b'), version: policyVersion(5) } as Fact)
+  r.tell(applied('b', 5))
   r.pass(59, 'a', 'b')
   expect(r.facts).toEqual([])
   r.pass(2, 'a', 'b')
@@ -370,17 +369,16 @@ test('an engine that joins with older weights and never loads newer ones rests',
 
 test('an engine that is always behind rests, though the others go on to newer weights meanwhile', () => {
   const r = rig()
-  const version = (name: string, number: number) => ({ ...applied(name), version: policyVersion(number) }) as Fact
   r.tell(joined('a'))
-  r.tell(version('a', 6))
+  r.tell(applied('a', 6))
   r.decide({ ...asked('g6'), minVersion: policyVersion(6) })
   r.tell(joined('b'))
-  r.tell(version('b', 5))
+  r.tell(applied('b', 5))
   for (const number of [7, 8]) {
     r.pass(25, 'a', 'b')
-    r.tell(version('a', number))
+    r.tell(applied('a', number))
     r.decide({ ...asked(`g${number}`), minVersion: policyVersion(number) })
-    r.tell(version('b', number - 1))
+    r.tell(applied('b', number - 1))
   }
   expect(r.facts).toEqual([])
   r.pass(15, 'a', 'b')
@@ -389,22 +387,21 @@ test('an engine that is always behind rests, though the others go on to newer we
 
 test('an engine that has joined behind takes turns once none under way needs newer weights, and new ones wait for it', () => {
   const r = rig()
-  const version = (name: string, number: number) => ({ ...applied(name), version: policyVersion(number) }) as Fact
   r.tell(joined('a'))
-  r.tell(version('a', 6))
+  r.tell(applied('a', 6))
   const first = { ...asked('g6'), minVersion: policyVersion(6) }
   r.decide(first)
   r.tell(joined('b'))
-  r.tell(version('b', 5))
+  r.tell(applied('b', 5))
   r.pass(1, 'a', 'b')
   r.tell({ ...completed(first, answer('4')), engine: engineId('a') })
   r.decide({ type: 'trajectory.release', trajectory: first.trajectory, outcome: 'answered' })
   r.decide({ ...asked('g7'), minVersion: policyVersion(7) })
   r.pass(1, 'a', 'b')
-  r.tell(version('a', 7))
+  r.tell(applied('a', 7))
   r.pass(10, 'a', 'b')
   expect(r.assigned()).toEqual(['a'])
-  r.tell(version('b', 7))
+  r.tell(applied('b', 7))
   expect(r.assigned()).toHaveLength(2)
 })
 
